@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     )
     from walle.config import compose
     from walle.errors import ConfigError
-    from walle.policy.acting import Policy
+    from walle.policy.acting import Policy, load
     from walle.policy.evaluating import evaluate
-    from walle.policy.loading import load
     from walle.training import train
 
 __version__ = "0.2.0"
@@ -58,7 +57,7 @@ _HOMES = {
     "Policy": "walle.policy.acting",
     "compose": "walle.config",
     "evaluate": "walle.policy.evaluating",
-    "load": "walle.policy.loading",
+    "load": "walle.policy.acting",
     "train": "walle.training",
 }
 

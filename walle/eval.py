@@ -63,7 +63,7 @@ def main() -> int:
 
 
 def _main(arguments: Sequence[str]) -> int:
-    from walle.policy.loading import check_which
+    from walle.policy.acting import check_which
 
     paths, values, switches = parse(arguments, __doc__ or "", SETTINGS, SWITCHES)
     table, video, steps = (values.pop(name) for name in ("csv", "video", "video_steps"))
@@ -75,8 +75,8 @@ def _main(arguments: Sequence[str]) -> int:
         Path(table).parent.mkdir(parents=True, exist_ok=True)
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
-        from walle.policy.loading import load
-        from walle.policy.watching import watch
+        from walle.policy.acting import load
+        from walle.policy.video import watch
 
         seed, deterministic = values["seed"], values["deterministic"]
         watch(load(targets[0].path, values["which"]), seed=seed, deterministic=deterministic)
@@ -116,7 +116,7 @@ def _film(
     targets: Sequence[Target], path: Path, values: Mapping[str, Any], most_steps: int | None
 ) -> Callable[[], float]:
     """Checks that a video can be made, before the evaluation; returns what makes it."""
-    from walle.policy.loading import load
+    from walle.policy.acting import load
     from walle.policy.video import film, most_fps, write
 
     several = len(targets) > 1

@@ -43,7 +43,7 @@ from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
 from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.nets.factory import NetSettings
-from walle.policy.loading import stored_policy
+from walle.policy.acting import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling
@@ -280,8 +280,7 @@ def make_parts(
     callbacks, filming = make_callbacks(config.callbacks), None
     if config.logger.video_every is not None:
         # These imports are slow, and few runs have videos.
-        from walle.policy.acting import Origin
-        from walle.policy.loading import policy_from
+        from walle.policy.acting import Origin, policy_from
         from walle.policy.video import film_while_learning
 
         origin = Origin(directory, config.algo.name, 0, config.seed)

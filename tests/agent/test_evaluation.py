@@ -5,8 +5,8 @@ from tests.conftest import read
 from walle.agent import evaluation
 from walle.agent.evaluation import Evaluator
 from walle.envs import EnvSpec
-from walle.nets.policies import CategoricalPolicy
-from walle.nets.recurrent import GRUPolicy
+from walle.nets.policies import CategoricalPolicy, FeaturePolicy
+from walle.nets.features import GRU
 from walle.types import PolicySnapshot
 
 
@@ -36,7 +36,8 @@ def test_an_episode_that_never_ends_is_cut(evaluate, monkeypatch):
 
 
 def test_every_evaluation_begins_with_an_empty_memory():
-    policy = GRUPolicy(2, 8, CategoricalPolicy(8, 2, (16,), torch.tanh))
+    readout = CategoricalPolicy(8, 2, (16,), torch.tanh)
+    policy = FeaturePolicy(readout, memory=GRU("memory", 2, 8))
     vector = policy.init(torch.Generator().manual_seed(0))
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
     evaluator = Evaluator(EnvSpec("tests.toy:Recall-v0"), policy, None, episodes=3, seed=0)

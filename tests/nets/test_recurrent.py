@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets.policies import CategoricalPolicy, GaussianPolicy, memory_of
-from walle.nets.recurrent import GRU, GRUPolicy
+from walle.nets.policies import CategoricalPolicy, FeaturePolicy, GaussianPolicy, memory_of
+from walle.nets.features import GRU
 from walle.sampling.actor import Actor
 from walle.sampling.collect import LaneSampler
 from walle.sampling.slots import RolloutShape, Slot
@@ -24,8 +24,10 @@ def generator():
 
 def policy_of(units=10, discrete=False):
     if discrete:
-        return GRUPolicy(2, units, CategoricalPolicy(units, 3, (16,), torch.tanh))
-    return GRUPolicy(2, units, GaussianPolicy(units, 1, (16,), torch.tanh, 0.0))
+        readout = CategoricalPolicy(units, 3, (16,), torch.tanh)
+    else:
+        readout = GaussianPolicy(units, 1, (16,), torch.tanh, 0.0)
+    return FeaturePolicy(readout, memory=GRU("memory", 2, units))
 
 
 def random_params(gru, generator):

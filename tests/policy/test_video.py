@@ -12,8 +12,7 @@ import walle
 from tests.policy.conftest import SMALL_NET, TINY, settings
 from walle import eval as command
 from walle.errors import ConfigError
-from walle.policy import drawing, video
-from walle.policy.drawing import choose_mujoco_backend
+from walle.policy import acting, video
 from walle.policy.video import BYTES_PER_S, Video, film, most_fps, write
 
 
@@ -187,9 +186,9 @@ def test_what_cannot_be_drawn_is_explained(policy, tmp_path, monkeypatch):
 
 def test_without_egl_and_osmesa_the_message_says_what_to_install(monkeypatch):
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(drawing, "_TRIAL", "import no_such_module_{0}")
+    monkeypatch.setattr(acting, "_TRIAL", "import no_such_module_{0}")
     with pytest.raises(ConfigError, match=r"install libegl1 \(EGL\) or libosmesa6.*apt-get"):
-        choose_mujoco_backend()
+        acting._choose_mujoco_backend()
 
 
 def test_the_command_writes_a_video(trained, tmp_path, monkeypatch, capsys):

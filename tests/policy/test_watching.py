@@ -7,7 +7,7 @@ import pytest
 
 import walle
 from walle.errors import ConfigError
-from walle.policy.watching import watch
+from walle.policy.video import watch
 
 
 @pytest.fixture

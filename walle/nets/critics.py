@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from walle.nets.mlp import MLP, Activation, Layout, NamedNet, OwnNet, Params
+from walle.nets.mlp import MLP, Activation, Layout, OwnNet, Params
 from walle.nets.policies import StochasticPolicy
 
 
@@ -25,7 +24,7 @@ class Critic:
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Orthogonal with gain sqrt(2), the last layer with gain 1."""
-        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=1.0))
+        return self.layout.flatten(self._mlp.init(generator, 1.0))
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [...]."""
@@ -40,7 +39,6 @@ class PolicyAndCritic:
     """One vector holds the policy's parameters, then the critic's."""
 
     def __init__(self, policy: StochasticPolicy, critic: Critic) -> None:
-        """Joins two networks of the same features."""
         self._policy, self._critic = policy, critic
 
     def split(self, vector: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -71,35 +69,23 @@ class QFunctions:
     ) -> None:
         """`count` is K: 2 for a clipped double Q, 1 for DDPG's. `own` is as in `Critic`."""
         sizes = (obs_dim + action_dim, *hidden, 1)
-        self._mlps = [MLP(f"q{k}", sizes, act) for k in range(count)]
-        self._nets = [NamedNet(own, f"q{k}.encoder.") for k in range(count)] if own else []
-        shapes: dict[str, tuple[int, ...]] = {}
-        for k, mlp in enumerate(self._mlps):
-            shapes |= {**(self._nets[k].shapes if self._nets else {}), **mlp.shapes}
-        self.layout = Layout(shapes)
+        self._mlps = [MLP(f"q{k}", sizes, act, own) for k in range(count)]
+        shapes = [shape for mlp in self._mlps for shape in mlp.shapes.items()]
+        self.layout, self._stacks = Layout(dict(shapes)), own is not None
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Parameters drawn as in `MLP.init_uniform`, for each function apart."""
-        params: dict[str, Tensor] = {}
-        for k, mlp in enumerate(self._mlps):
-            if self._nets:
-                params |= self._nets[k].init(generator)
-            params |= mlp.init_uniform(generator)
-        return self.layout.flatten(params)
+        drawn = [mlp.init_uniform(generator) for mlp in self._mlps]
+        return self.layout.flatten({name: x for params in drawn for name, x in params.items()})
 
     def __call__(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """Every Q_k of [B, O] and [B, A]: [K, B]."""
         params = self.layout.unflatten(vector)
-        if self._nets:
-            values = [self._value(k, params, obs, action) for k in range(len(self._mlps))]
-            return torch.stack(values)
+        if self._stacks:
+            return torch.stack([mlp(params, obs, action).squeeze(-1) for mlp in self._mlps])
         x = torch.cat((obs, action), -1)
         return torch.cat([mlp(params, x) for mlp in self._mlps], -1).T
 
     def first(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """Q_1 alone: [B]."""
-        return self._value(0, self.layout.unflatten(vector), obs, action)
-
-    def _value(self, k: int, params: Params, obs: Tensor, action: Tensor) -> Tensor:
-        features = self._nets[k](params, obs) if self._nets else obs
-        return self._mlps[k](params, torch.cat((features, action), -1)).squeeze(-1)
+        return self._mlps[0](self.layout.unflatten(vector), obs, action).squeeze(-1)

@@ -11,20 +11,20 @@ import gymnasium as gym
 from walle.errors import ConfigError
 from walle.nets.mlp import OwnNet, activation
 from walle.nets.policies import (
-    ActingPolicy,
     BernoulliPolicy,
     CategoricalPolicy,
+    FeaturePolicy,
     GaussianPolicy,
     MultiCategoricalPolicy,
     StateScalePolicy,
     StochasticPolicy,
 )
-from walle.types import LEAST_PIXELS, ActionSpace, ObsLayout, layout_of
+from walle.types import LEAST_PIXELS, ActionSpace, layout_of
 
 if TYPE_CHECKING:
     from walle.nets.critics import Critic, QFunctions
-    from walle.nets.encoders import Encoder
-    from walle.nets.own import OwnFactory
+    from walle.nets.features import Encoder
+    from walle.nets.own import OwnFactory, OwnNetworks
 
 # Acting imports this file, and few policies need the other networks: methods import them.
 
@@ -39,14 +39,6 @@ class HasSpaces(Protocol):
     @property
     def action_space(self) -> ActionSpace:
         """The actions of the policy: before they are rescaled, discrete ones from 0."""
-
-    @property
-    def obs_dim(self) -> int:
-        """O, the width of an observation."""
-
-    @property
-    def obs_layout(self) -> ObsLayout:
-        """How an observation lies in a row."""
 
 
 class Memory(NamedTuple):
@@ -95,15 +87,10 @@ class NetSettings(NamedTuple):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> NetSettings:
-        """The settings of `values`.
-
-        Raises:
-            ConfigError: the class of a net of the user's own cannot be imported, or another
-                version of walle wrote the values.
-        """
+        """The settings that `values` returned; refuses keys of another version of walle."""
         if unknown := sorted(values.keys() - set(cls._fields)):
             raise ConfigError(
-                f"the checkpoint has settings of networks that this version of walle does not have"
+                "the checkpoint has settings of networks that this version of walle does not have"
                 f" ({', '.join(unknown)}); use the version that wrote it"
             )
         settings = dict(values)
@@ -117,103 +104,91 @@ class NetSettings(NamedTuple):
             settings["own"] = OwnFactory.from_values(**values["own"])
         return cls(**settings)
 
+    @property
+    def state_size(self) -> int:
+        """S, the width of the memory; 0 without one."""
+        return self.memory.units if self.memory else 0
+
+    @property
+    def networks(self) -> OwnNetworks | None:
+        """The class of the user's own, if it makes whole networks."""
+        return self.own.networks if self.own else None
+
+    def check_own(self, spaces: HasSpaces) -> None:
+        """Tries the user's own net, if there is one, on observations; refuses one with a fault."""
+        if self.own is not None:
+            from walle.nets.own import check_net
+
+            self.encoder(spaces)  # refuses images
+            if self.networks is None:
+                check_net(self.own, spaces.observation_space)
+
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
         """Makes the convolutions that see images; None without images.
 
         Raises:
             ConfigError: the observations have images and the net no convolutions, or vice versa.
         """
-        images = spaces.obs_layout.images
-        if images and not self.image_features:
-            shapes = " and ".join("x".join(map(str, image.shape)) for image in images)
+        layout = layout_of(spaces.observation_space)
+        if layout.images and not self.image_features:
+            shapes = " and ".join("x".join(map(str, image.shape)) for image in layout.images)
             raise ConfigError(
                 f"the environment's observations have images ({shapes}), and this net sees vectors"
                 " only; use net=cnn"
             )
-        if self.image_features and not images:
+        if not self.image_features:
+            return None
+        if not layout.images:
             raise ConfigError(
                 "net=cnn needs images, but the environment's observations are "
                 f"{spaces.observation_space}: an image is a Box of uint8 from 0 to 255 with two or"
                 f" three dimensions, {LEAST_PIXELS} pixels a side at least; use net=mlp"
             )
-        if not images:
-            return None
-        from walle.nets.encoders import Encoder
+        from walle.nets.features import Encoder
 
-        return Encoder(spaces.obs_layout, self.image_features)
+        return Encoder(layout, self.image_features)
 
-    def features(self, spaces: HasSpaces) -> int:
-        """F, the width of the layers' input: of images' features, a memory, an own net, or O."""
-        encoder, own = self.encoder(spaces), self.own_net(spaces)
-        if own is not None:
-            return own.features
-        return encoder.width if encoder else self.state_size or spaces.obs_dim
-
-    def check_own(self, spaces: HasSpaces) -> None:
-        """Tries the user's own net, if there is one, on observations of the environment's space.
-
-        Raises:
-            ConfigError: it lacks a part, or does not do what it must.
-        """
-        if self.own is not None:
-            from walle.nets.own import check_net
-
-            self.encoder(spaces)  # refuses images
-            if self.own.networks is None:
-                check_net(self.own, spaces.observation_space)
-
-    def own_net(self, spaces: HasSpaces) -> OwnNet | None:
-        """Makes the user's own net before the layers; None without one.
-
-        Raises:
-            ConfigError: the user's own net makes whole networks instead.
-        """
-        if self.own is not None and self.own.networks is not None:
+    def inputs(self, spaces: HasSpaces) -> tuple[int, OwnNet | None, Encoder | None]:
+        """The width of the layers' input, and the network that makes it of observations, if any."""
+        if self.own is not None and self.networks:
             raise ConfigError(
                 f"net.name={self.own.path!r} makes policies and state-value functions of on-policy"
                 " algorithms only; use one of these, or net=mlp"
             )
-        return None if self.own is None else self.own(spaces.obs_dim)
-
-    @property
-    def state_size(self) -> int:
-        """S, the width of the memory; 0 without one."""
-        return 0 if self.memory is None else self.memory.units
+        encoder, width = self.encoder(spaces), int(spaces.observation_space.shape[0])
+        if self.own is not None:
+            own = self.own(width)
+            return own.features, own, encoder
+        return encoder.width if encoder else self.state_size or width, None, encoder
 
     def policy_factory(
         self, spaces: HasSpaces, kind: str = "stochastic", exploration: float = 0.0
     ) -> PolicySpec:
-        """The description of a policy, which makes it when it is called; picklable.
-
-        Args:
-            spaces: of a lane.
-            kind: see `PolicySpec`.
-            exploration: of a deterministic policy.
-        """
+        """The description of a policy for a lane's spaces, which makes it when it is called."""
         return PolicySpec(kind, self, spaces.observation_space, spaces.action_space, exploration)
 
     def has_log_std(self, space: gym.Space[Any]) -> bool:
         """Whether a policy for actions of `space` has log standard deviations as parameters."""
-        whole = self.own is not None and self.own.networks is not None
-        return isinstance(space, gym.spaces.Box) and self.scale == "constant" and not whole
+        is_gaussian = isinstance(space, gym.spaces.Box) and not self.networks
+        return is_gaussian and self.scale == "constant"
 
     def critic(self, spaces: HasSpaces) -> Critic:
         """Makes the state-value function."""
         from walle.nets.critics import Critic
 
-        if self.own is not None and self.own.networks is not None:
-            space = spaces.action_space
-            own_critic: Critic = self.own.networks.critic(self.own.settings, spaces.obs_dim, space)
+        if self.own is not None and self.networks:
+            width, space = int(spaces.observation_space.shape[0]), spaces.action_space
+            own_critic: Critic = self.networks.critic(self.own.settings, width, space)
             return own_critic
-        layers = (self.critic_hidden, activation(self.activation))
-        return Critic(self.features(spaces), *layers, self.own_net(spaces))
+        width, own, _ = self.inputs(spaces)
+        return Critic(width, self.critic_hidden, activation(self.activation), own)
 
     def q_functions(self, spaces: HasSpaces, actions: int, count: int) -> QFunctions:
         """Makes `count` action-value functions of actions with `actions` entries."""
         from walle.nets.critics import QFunctions
 
+        width, own, _ = self.inputs(spaces)
         layers = (self.critic_hidden, activation(self.activation))
-        width, own = self.features(spaces), self.own_net(spaces)
         return QFunctions(width, actions, *layers, count, own)
 
 
@@ -228,80 +203,53 @@ class PolicySpec(NamedTuple):
     action_space: ActionSpace  # of the policy
     exploration: float = 0.0  # standard deviation of a deterministic policy's noise
 
-    @property
-    def obs_dim(self) -> int:
-        """O, the width of an observation."""
-        return int(self.observation_space.shape[0])
-
-    @property
-    def obs_layout(self) -> ObsLayout:
-        """How an observation lies in a row."""
-        return layout_of(self.observation_space)
-
     def values(self) -> dict[str, Any]:
         """All but the spaces as numbers, texts and lists, as a checkpoint stores them."""
         return {"kind": self.kind, "net": self.net.values(), "exploration": self.exploration}
 
     def __call__(self) -> Any:
-        """Makes the policy; see `make_policy`."""
-        return make_policy(self)
+        """Makes the policy, an `ActingPolicy` without parameters.
 
+        Raises:
+            ConfigError: the net does not fit the spaces.
+        """
+        net, space = self.net, self.action_space
+        obs_dim = int(self.observation_space.shape[0])
+        if self.kind == "stochastic" and net.own is not None and net.networks:
+            return net.networks.policy(net.own.settings, obs_dim, space)
+        width, own, encoder = net.inputs(self)
+        layers = (net.policy_hidden, activation(net.activation))
+        if self.kind != "stochastic":
+            from walle.nets import replay_policies as replay
 
-def make_policy(spec: PolicySpec) -> ActingPolicy:
-    """The policy that `spec` describes, without parameters.
+            if self.kind == "epsilon_greedy":
+                assert isinstance(space, gym.spaces.Discrete)
+                return replay.EpsilonGreedyPolicy(encoder, width, int(space.n), *layers, own)
+            assert isinstance(space, gym.spaces.Box)
+            size = int(space.shape[0])
+            if self.kind == "squashed":
+                squashed = replay.SquashedGaussianPolicy(width, size, *layers, own)
+                return replay.RandomFirst(squashed, size)
+            policy = replay.DeterministicPolicy(width, size, *layers, self.exploration, own)
+            return replay.RandomFirst(policy, size)
+        readout: StochasticPolicy
+        if isinstance(space, gym.spaces.Box):
+            make = StateScalePolicy if net.scale == "state" else GaussianPolicy
+            readout = make(width, int(space.shape[0]), *layers, net.log_std, own)
+        elif net.scale == "state":
+            raise ConfigError(
+                "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
+            )
+        elif isinstance(space, gym.spaces.Discrete):
+            readout = CategoricalPolicy(width, int(space.n), *layers, own)
+        elif isinstance(space, gym.spaces.MultiBinary):
+            readout = BernoulliPolicy(width, int(space.shape[0]), *layers, own)
+        else:
+            readout = MultiCategoricalPolicy(width, space.nvec.tolist(), *layers, own)
+        if encoder:
+            return FeaturePolicy(readout, encoder=encoder)
+        if net.memory:
+            from walle.nets.features import GRU
 
-    Raises:
-        ConfigError: the net does not fit the spaces.
-    """
-    net, space = spec.net, spec.action_space
-    if spec.kind == "stochastic" and net.own is not None and net.own.networks is not None:
-        return net.own.networks.policy(net.own.settings, spec.obs_dim, space)
-    encoder, own, width = net.encoder(spec), net.own_net(spec), net.features(spec)
-    layers = (net.policy_hidden, activation(net.activation))
-    if spec.kind == "epsilon_greedy":
-        from walle.nets.replay_policies import EpsilonGreedyPolicy
-
-        assert isinstance(space, gym.spaces.Discrete)
-        return EpsilonGreedyPolicy(encoder, width, int(space.n), *layers, own)
-    if spec.kind in ("squashed", "deterministic"):
-        from walle.nets.replay_policies import (
-            DeterministicPolicy,
-            RandomFirst,
-            SquashedGaussianPolicy,
-        )
-
-        assert isinstance(space, gym.spaces.Box)
-        size = int(space.shape[0])
-        if spec.kind == "squashed":
-            squashed = SquashedGaussianPolicy(width, size, *layers, own)
-            return RandomFirst(squashed, size)
-        policy = DeterministicPolicy(width, size, *layers, spec.exploration, own)
-        return RandomFirst(policy, size)
-    readout = _stochastic_policy(net, space, width, own)
-    if encoder:
-        from walle.nets.encoders import EncodedPolicy
-
-        return EncodedPolicy(encoder, readout)
-    if net.memory:
-        from walle.nets.recurrent import GRUPolicy
-
-        return GRUPolicy(spec.obs_dim, net.memory.units, readout)
-    return readout
-
-
-def _stochastic_policy(
-    net: NetSettings, space: ActionSpace, width: int, own: OwnNet | None
-) -> StochasticPolicy:
-    layers = (net.policy_hidden, activation(net.activation))
-    if isinstance(space, gym.spaces.Box):
-        make = StateScalePolicy if net.scale == "state" else GaussianPolicy
-        return make(width, int(space.shape[0]), *layers, net.log_std, own)
-    if net.scale == "state":
-        raise ConfigError(
-            "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
-        )
-    if isinstance(space, gym.spaces.Discrete):
-        return CategoricalPolicy(width, int(space.n), *layers, own)
-    if isinstance(space, gym.spaces.MultiBinary):
-        return BernoulliPolicy(width, int(space.shape[0]), *layers, own)
-    return MultiCategoricalPolicy(width, space.nvec.tolist(), *layers, own)
+            return FeaturePolicy(readout, memory=GRU("memory", obs_dim, net.memory.units))
+        return readout

@@ -35,11 +35,7 @@ _WIDTH = 16
 
 
 def activation(name: str) -> Activation:
-    """The activation of that name.
-
-    Raises:
-        ConfigError: no activation has that name.
-    """
+    """The activation of that name; an unknown one is a `ConfigError`."""
     if name not in ACTIVATIONS:
         raise ConfigError(f"net.activation={name!r} is unknown; {nearest(name, ACTIVATIONS)}")
     return ACTIVATIONS[name]
@@ -87,22 +83,24 @@ class OwnNet(Protocol):
         """[..., O] -> [..., F]; each row must depend on its own observation alone."""
 
 
-class NamedNet:
-    """A net of the user's own whose parameters have a prefix in a layout with others."""
+def orthogonal(
+    shapes: Mapping[str, tuple[int, ...]],
+    layers: Sequence[str],
+    generator: torch.Generator,
+    last_gain: float = math.sqrt(2),
+) -> dict[str, Tensor]:
+    """Weights and biases of layers, whose shapes are `shapes`.
 
-    def __init__(self, net: OwnNet, prefix: str) -> None:
-        """`prefix` ends with a dot."""
-        self._net, self._prefix = net, prefix
-        self.shapes = {f"{prefix}{name}": tuple(shape) for name, shape in net.shapes.items()}
-
-    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Initial parameters by their prefixed names."""
-        drawn = self._net.init(generator)
-        return {f"{self._prefix}{name}": drawn[name] for name in self._net.shapes}
-
-    def __call__(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., F]; other parameters may be among `params`."""
-        return self._net({name: params[f"{self._prefix}{name}"] for name in self._net.shapes}, obs)
+    Weights are orthogonal (Saxe et al. 2014) times sqrt(2), or times `last_gain` in the last layer;
+    biases are 0.
+    """
+    params = {}
+    for name in layers:
+        gain = last_gain if name == layers[-1] else math.sqrt(2)
+        weight = torch.empty(shapes[f"{name}.weight"])
+        params[f"{name}.weight"] = torch.nn.init.orthogonal_(weight, gain, generator)
+        params[f"{name}.bias"] = torch.zeros(shapes[f"{name}.bias"])
+    return params
 
 
 class MLP:
@@ -114,37 +112,27 @@ class MLP:
     def __init__(
         self, prefix: str, sizes: Sequence[int], activation: Activation, own: OwnNet | None = None
     ) -> None:
-        """Layers without parameters.
+        """Layers without parameters; `prefix` is the beginning of the parameters' names.
 
-        Args:
-            prefix: the beginning of the parameters' names.
-            sizes: from the width of the input, or of the features of `own`, to the output's.
-            activation: the function between layers.
-            own: a net of the user's own in front of the layers.
+        `sizes` are the widths from the input, or from the features of `own`, to the output.
         """
-        self.activation = activation
-        self._own = None if own is None else NamedNet(own, f"{prefix}.encoder.")
+        self.activation, self._own = activation, own
+        own_shapes = {} if own is None else own.shapes
+        self._own_names = {name: f"{prefix}.encoder.{name}" for name in own_shapes}
         self.layers = [f"{prefix}.{i}" for i in range(len(sizes) - 1)]
-        self.shapes: dict[str, tuple[int, ...]] = {**self._own.shapes} if self._own else {}
+        self.shapes = {self._own_names[name]: tuple(shape) for name, shape in own_shapes.items()}
         for name, n_in, n_out in zip(self.layers, sizes, sizes[1:], strict=False):
             self.shapes[f"{name}.weight"] = (n_out, n_in)
             self.shapes[f"{name}.bias"] = (n_out,)
 
-    def init(
-        self, generator: torch.Generator, *, gain: float, last_gain: float
-    ) -> dict[str, Tensor]:
-        """Orthogonal weights (Saxe et al. 2014) times `gain`, the last `last_gain`; zero biases."""
-        params = self._own.init(generator) if self._own else {}
-        for name in self.layers:
-            scale = last_gain if name == self.layers[-1] else gain
-            weight = torch.empty(self.shapes[f"{name}.weight"])
-            params[f"{name}.weight"] = torch.nn.init.orthogonal_(weight, scale, generator)
-            params[f"{name}.bias"] = torch.zeros(self.shapes[f"{name}.bias"])
-        return params
+    def init(self, generator: torch.Generator, last_gain: float) -> dict[str, Tensor]:
+        """Parameters drawn as in `orthogonal`."""
+        params = self._init_own(generator)
+        return params | orthogonal(self.shapes, self.layers, generator, last_gain)
 
     def init_uniform(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Weights and biases uniform within ±1 / sqrt(a layer's inputs), as torch draws them."""
-        params = self._own.init(generator) if self._own else {}
+        params = self._init_own(generator)
         for name in self.layers:
             bound = self.shapes[f"{name}.weight"][1] ** -0.5
             for part in (f"{name}.weight", f"{name}.bias"):
@@ -152,9 +140,10 @@ class MLP:
                 params[part] = bound * (2 * even - 1)
         return params
 
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """[..., sizes[0]] -> [..., sizes[-1]]."""
-        x = self._own(params, x) if self._own else x
+    def __call__(self, params: Params, x: Tensor, more: Tensor | None = None) -> Tensor:
+        """[..., sizes[0]] -> [..., sizes[-1]]; the layers see `more` beside the features."""
+        x = self._features(params, x)
+        x = x if more is None else torch.cat((x, more), -1)
         for name in self.layers:
             x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if name != self.layers[-1]:
@@ -163,7 +152,7 @@ class MLP:
 
     def without_gradient(self, params: Params, x: Tensor) -> Tensor:
         """A faster form of `__call__` where no gradient is needed: [N, sizes[0]] -> [N, last]."""
-        x = self._own(params, x) if self._own else x
+        x = self._features(params, x)
         for name in self.layers:
             x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if name != self.layers[-1]:
@@ -201,8 +190,16 @@ class MLP:
             torch.addmm(last_bias, x, last_weight, out=last_out)
             return result
 
-        own = self._own
-        return forward if own is None else lambda x: forward(own(params, x))
+        return forward if self._own is None else lambda x: forward(self._features(params, x))
+
+    def _init_own(self, generator: torch.Generator) -> dict[str, Tensor]:
+        drawn = {} if self._own is None else self._own.init(generator)
+        return {full: drawn[name] for name, full in self._own_names.items()}
+
+    def _features(self, params: Params, x: Tensor) -> Tensor:
+        if self._own is None:
+            return x
+        return self._own({name: params[full] for name, full in self._own_names.items()}, x)
 
 
 def _grown(x: Tensor, *shape: int) -> Tensor:

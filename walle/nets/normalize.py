@@ -24,18 +24,29 @@ class BatchMoments(NamedTuple):
 
 
 def batch_moments(samples: AnyArray) -> BatchMoments:
-    """The moments of [N, *shape], N >= 1; each result is [*shape]."""
+    """The moments of [N, *shape], N >= 1; each result is [*shape].
+
+    The squares of wide rows are summed a block at a time, with the sum so far as the block's first
+    row. They are added in the same order, so the sum has the same bits, and its terms stay in the
+    cache.
+    """
     mean = samples.mean(0, dtype=np.float64)
-    return BatchMoments(mean, squared_deviations(samples, mean))
+    rows = max(1, _AT_ONCE // max(1, mean.size))
+    if mean.size < 2 or len(samples) <= rows:  # a single column is added in another order
+        return BatchMoments(mean, np.asarray(np.square(np.subtract(samples, mean)).sum(0)))
+    block: Float64Array = np.zeros((1 + rows, *mean.shape))
+    for begin in range(0, len(samples), rows):
+        part = samples[begin : begin + rows]
+        terms = block[1 : 1 + len(part)]
+        np.square(np.subtract(part, mean, out=terms), out=terms)
+        block[0] = block[: 1 + len(part)].sum(0)
+    return BatchMoments(mean, np.array(block[0]))
 
 
 class RunningMoments:
     """Mean and variance of all samples seen, merged batch by batch.
 
     Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance", eq. 2.1.
-
-    Attributes:
-        batch_moments: computes the moments of a batch.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -43,17 +54,15 @@ class RunningMoments:
         self.count = 0
         self.mean: Float64Array = np.zeros(shape)
         self._m2: Float64Array = np.zeros(shape)
-        self.batch_moments: Callable[[Any], BatchMoments] = batch_moments
+        self.batch_moments: Callable[[Any], BatchMoments] = batch_moments  # C++ has a faster one
 
     def update(self, samples: AnyArray) -> None:
         """Takes in [N, *shape], N >= 1."""
         x = np.asarray(samples)
-        n = len(x)
         batch_mean, batch_m2 = self.batch_moments(x)
-        delta = batch_mean - self.mean
-        total = self.count + n
-        self._m2 = self._m2 + batch_m2 + np.square(delta) * (self.count * n / total)
-        self.mean = self.mean + delta * (n / total)
+        delta, total = batch_mean - self.mean, self.count + len(x)
+        self._m2 = self._m2 + batch_m2 + np.square(delta) * (self.count * len(x) / total)
+        self.mean = self.mean + delta * (len(x) / total)
         self.count = total
 
     @property
@@ -69,25 +78,6 @@ class RunningMoments:
         """Resumes from `state_dict()`."""
         self.count = state["count"]
         self.mean, self._m2 = np.asarray(state["mean"]).copy(), np.asarray(state["m2"]).copy()
-
-
-def squared_deviations(samples: AnyArray, center: Float64Array) -> Float64Array:
-    """Sum over N of (samples - center)², [*shape]; samples are [N, *shape].
-
-    Wide rows are taken a block at a time, with the sum so far as the block's first row. They are
-    added in the same order, so the sum has the same bits, and its terms stay in the cache.
-    """
-    rows = max(1, _AT_ONCE // max(1, center.size))
-    if center.size < 2 or len(samples) <= rows:  # a single column is added in another order
-        return np.asarray(np.square(np.subtract(samples, center)).sum(0))
-    block: Float64Array = np.zeros((1 + rows, *center.shape))
-    for begin in range(0, len(samples), rows):
-        part = samples[begin : begin + rows]
-        terms = block[1 : 1 + len(part)]
-        np.subtract(part, center, out=terms)
-        np.square(terms, out=terms)
-        block[0] = block[: 1 + len(part)].sum(0)
-    return np.array(block[0])
 
 
 class ObservationNormalizer(RunningMoments):
@@ -151,26 +141,20 @@ class RewardNormalizer:
             groups = [slice(None)]  # all columns, without a copy
         returns = np.empty(reward.shape)
         for columns in groups:
+            lanes, kept = lane[columns], np.where(ended[:, columns], 0.0, self._gamma)
             if begins.size:
-                self._return[lane[columns][begins[columns]]] = 0
-            returns[:, columns] = self._advance(
-                reward[:, columns], ended[:, columns], lane[columns]
-            )
+                self._return[lanes[begins[columns]]] = 0
+            R, r = np.empty(kept.shape), reward[:, columns]
+            np.multiply(self._return[lanes], self._gamma, out=R[0])
+            R[0] += r[0]
+            for R_tm1, share, R_t, r_t in zip(R, kept, R[1:], r[1:], strict=False):
+                np.multiply(R_tm1, share, out=R_t)
+                np.add(R_t, r_t, out=R_t)
+            self._return[lanes] = np.where(ended[-1, columns], 0.0, R[-1])
+            returns[:, columns] = R
         self._moments.update(returns.reshape(-1))
         scale = 1 / np.sqrt(self._moments.variance + 1e-8)
         return torch.from_numpy((reward * scale).astype(np.float32))
-
-    def _advance(self, reward: FloatArray, ended: BoolArray, lane: IntArray) -> Float64Array:
-        """[T, L] discounted returns of lanes that appear once each."""
-        kept = np.where(ended, 0.0, self._gamma)
-        returns = np.empty(reward.shape)
-        np.multiply(self._return[lane], self._gamma, out=returns[0])
-        returns[0] += reward[0]
-        for before, share, now, gained in zip(returns, kept, returns[1:], reward[1:], strict=False):
-            np.multiply(before, share, out=now)
-            np.add(now, gained, out=now)
-        self._return[lane] = np.where(ended[-1], 0.0, returns[-1])
-        return returns
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, is_dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar, get_type_hints
 
@@ -51,16 +52,12 @@ class OwnFactory:
     """Makes a net of the user's own from the width of an observation; picklable."""
 
     path: str  # "module:Class", for messages
-    cls: Callable[[Any, int], Any]  # the class
+    cls: type[Any]  # the class
     settings: Any  # the first argument of the class
 
     @classmethod
     def from_values(cls, path: str, settings: Mapping[str, Any]) -> OwnFactory:
-        """The factory of the class at `path`, with its settings as plain values.
-
-        Raises:
-            ConfigError: see `own_class`.
-        """
+        """The factory of the class at `path`, see `own_class`; `settings` are plain values."""
         net = own_class(path)
         schema = getattr(net, "settings", SimpleNamespace)  # a NetConfig while learning
         return cls(path, net, _from_values(schema, settings))
@@ -73,8 +70,8 @@ class OwnFactory:
 
     def __call__(self, obs_dim: int) -> OwnNet:
         """The net for observations [..., `obs_dim`]."""
-        if _is_module(self.cls):
-            return ModuleNet(lambda: self.cls(self.settings, obs_dim))
+        if issubclass(self.cls, nn.Module):
+            return ModuleNet(partial(self.cls, self.settings, obs_dim))
         net: OwnNet = self.cls(self.settings, obs_dim)
         return net
 
@@ -82,14 +79,12 @@ class OwnFactory:
 def _from_values(schema: Any, values: Mapping[str, Any]) -> Any:
     """An instance of `schema`, whose fields may be dataclasses themselves."""
     types = get_type_hints(schema) if is_dataclass(schema) else {}
-    return schema(
-        **{
-            name: _from_values(types[name], value)
-            if isinstance(value, Mapping) and is_dataclass(types.get(name))
-            else value
-            for name, value in values.items()
-        }
-    )
+    nested = {
+        name: _from_values(types[name], value)
+        for name, value in values.items()
+        if isinstance(value, Mapping) and is_dataclass(types.get(name))
+    }
+    return schema(**{**values, **nested})
 
 
 def own_class(path: str) -> type:
@@ -104,14 +99,10 @@ def own_class(path: str) -> type:
     net: type = imported("net.name", path)
     if hasattr(net, "policy"):
         imported("net.name", path, ("critic",), "see walle.nets.own.OwnNetworks")
-    elif not _is_module(net):
+    elif not (isinstance(net, type) and issubclass(net, nn.Module)):
         base = "derive it from torch.nn.Module, or see walle.nets.own.OwnNet"
         imported("net.name", path, ("init",), base)
     return net
-
-
-def _is_module(cls: object) -> bool:
-    return isinstance(cls, type) and issubclass(cls, nn.Module)
 
 
 class ModuleNet:
@@ -153,9 +144,7 @@ def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 def check_net(factory: OwnFactory, space: Box) -> None:
     """Checks that a net has all parts of an `OwnNet`, and that they fit together.
 
-    Args:
-        factory: makes the net.
-        space: of observations [O]; the net is tried on samples within [-10, 10].
+    The net is tried on samples of `space` ([O]) within [-10, 10].
 
     Raises:
         ConfigError: a part is missing or raises, a shape differs from the one that the net

@@ -71,89 +71,94 @@ class StochasticPolicy(ActingPolicy, Protocol):
 
 
 class FeaturePolicy:
-    """A `StochasticPolicy` of features: what a memory or an encoder makes of observations.
+    """A `StochasticPolicy` of features [..., F]: what a memory or an encoder makes of observations.
 
-    The policy `readout` turns features into a distribution and draws actions from it. Without
-    methods of their own, subclasses take features [..., F] in place of observations.
+    The policy `readout` turns features into a distribution and draws actions from it. The
+    parameters of the memory or the encoder precede the readout's.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], readout: StochasticPolicy) -> None:
-        """`shapes` has the parameters of the memory or the encoder, which precede the readout's."""
-        self.readout = readout
+    def __init__(
+        self, readout: StochasticPolicy, *, encoder: Any = None, memory: Any = None
+    ) -> None:
+        """Takes an `features.Encoder` or a `features.GRU`."""
+        self.encoder, self.memory, self._readout = encoder, memory, readout
+        self._before: Any = encoder or memory
+        self.layout = Layout({**self._before.shapes, **readout.layout.shapes})
         self.dist_params_size = readout.dist_params_size
-        self.layout = Layout({**shapes, **readout.layout.shapes})
+        self.dist, self.acting = readout.dist, readout.acting
         self.distribution, self.noise = readout.distribution, readout.noise
         self.scale_noise, self.sample = readout.scale_noise, readout.sample
         self.mode, self.log_prob = readout.mode, readout.log_prob
         self.entropy, self.kl = readout.entropy, readout.kl
 
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., F] -> [..., D]."""
-        return self.readout.dist(params, obs)
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, F] -> [rows, H]."""
-        return self.readout.acting(params, rows)
+    def init(self, generator: torch.Generator) -> Tensor:
+        """An initial vector; a memory's parameters are drawn after the readout's."""
+        before = Layout(self._before.shapes)
+        if self.memory:
+            readout = self._readout.init(generator)
+            return torch.cat((before.flatten(self.memory.init(generator)), readout))
+        encoder = before.flatten(self.encoder.init(generator))
+        return torch.cat((encoder, self._readout.init(generator)))
 
 
 def memory_of(policy: object) -> Any:
-    """The policy's memory (`recurrent.GRU`); None without one."""
+    """The policy's memory (`features.GRU`); None without one."""
     return getattr(policy, "memory", None)
 
 
 def encoder_of(policy: object) -> Any:
-    """The policy's convolutions (`encoders.Encoder`); None without images."""
+    """The policy's convolutions (`features.Encoder`); None without images."""
     return getattr(policy, "encoder", None)
 
 
-class GaussianNoise(ActingPolicy, Protocol):
-    """A policy of A action entries whose noise is standard normal."""
+class MLPPolicy(ActingPolicy):
+    """A policy whose distribution an MLP computes; its noise is standard normal."""
 
-    action_dim: int
+    per_entry = 1  # the MLP's outputs for each entry of an action
+    is_uniform = False  # whether initial parameters are uniform
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int,
+        hidden: Sequence[int],
+        act: Activation,
+        own: OwnNet | None = None,
+    ) -> None:
+        """A policy of A = `action_dim` action entries and `obs_dim` inputs, or features of `own`.
+
+        `hidden` are the widths of the hidden layers, and `act` is the function between layers.
+        """
+        self.action_dim = action_dim  # A; K for a choice between K actions
+        self.dist_params_size = self.per_entry * action_dim
+        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act, own)
+        self.layout = Layout(self._mlp.shapes)
+
+    def init(self, generator: torch.Generator) -> Tensor:
+        """As in `MLP.init_uniform`, or orthogonal; a small last layer makes small first outputs."""
+        mlp = self._mlp
+        drawn = mlp.init_uniform(generator) if self.is_uniform else mlp.init(generator, 0.01)
+        return Layout(mlp.shapes).flatten(drawn)
+
+    def _output(self, x: Tensor) -> Tensor:
+        """The distribution's parameters [..., H] from the MLP's outputs."""
+        return x
+
+    def dist(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., D]."""
+        return self.distribution(params, self._output(self._mlp(params, obs)))
+
+    def acting(self, params: Params, rows: int) -> Forward:
+        """[rows, O] -> [rows, H]."""
+        forward = self._mlp.acting(params, rows)
+        return lambda x: self._output(forward(x))
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Standard normal, [steps, A]."""
         return rng.standard_normal((steps, self.action_dim), dtype=np.float32)
 
 
-class MLPPolicy(ActingPolicy):
-    """A policy whose distribution an MLP computes."""
-
-    def __init__(
-        self,
-        obs_dim: int,
-        outputs: int,
-        hidden: Sequence[int],
-        act: Activation,
-        own: OwnNet | None = None,
-    ) -> None:
-        """A policy of `obs_dim` inputs.
-
-        Args:
-            obs_dim: O, or the width of the features of `own`.
-            outputs: of the MLP, H.
-            hidden: widths of the hidden layers.
-            act: the function between layers.
-            own: a net of the user's own in front of the layers.
-        """
-        self.dist_params_size = outputs
-        self._mlp = MLP("policy", (obs_dim, *hidden, outputs), act, own)
-        self.layout = Layout(self._mlp.shapes)
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01: the first outputs are near zero."""
-        return self.layout.flatten(self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01))
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., D]."""
-        return self.distribution(params, self._mlp(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> the MLP's outputs, [rows, H]."""
-        return self._mlp.acting(params, rows)
-
-
-class GaussianPolicy(MLPPolicy, GaussianNoise, StochasticPolicy):
+class GaussianPolicy(MLPPolicy, StochasticPolicy):
     """Independent Gaussians around an MLP's output, with a state-independent scale.
 
     `dist` holds the A means, then the A logarithms of the standard deviations.
@@ -170,14 +175,13 @@ class GaussianPolicy(MLPPolicy, GaussianNoise, StochasticPolicy):
     ) -> None:
         """`log_std` is the initial log standard deviation of all A = `action_dim` entries."""
         super().__init__(obs_dim, action_dim, hidden, act, own)
-        self.action_dim, self._initial_log_std = action_dim, log_std
-        self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
+        self._initial_log_std = torch.full((action_dim,), log_std)
+        if self.per_entry == 1:
+            self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01: the first means are near zero."""
-        params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
-        params["log_std"] = torch.full((self.action_dim,), self._initial_log_std)
-        return self.layout.flatten(params)
+        """The MLP's parameters as in `MLPPolicy`, then the log standard deviations."""
+        return torch.cat((super().init(generator), self._initial_log_std))
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The means, then the log standard deviations."""
@@ -225,24 +229,13 @@ class StateScalePolicy(GaussianPolicy):
     [-20, 2].
     """
 
-    def __init__(
-        self,
-        obs_dim: int,
-        action_dim: int,
-        hidden: Sequence[int],
-        act: Activation,
-        log_std: float,
-        own: OwnNet | None = None,
-    ) -> None:
-        """`log_std` is the initial log standard deviation of every action, in every state."""
-        MLPPolicy.__init__(self, obs_dim, 2 * action_dim, hidden, act, own)
-        self.action_dim, self._initial_log_std = action_dim, log_std
+    per_entry = 2
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Orthogonal with gain sqrt(2), the last layer x0.01; its biases set the scale."""
-        params = self._mlp.init(generator, gain=math.sqrt(2), last_gain=0.01)
-        params[f"{self._mlp.layers[-1]}.bias"][self.action_dim :] = self._initial_log_std
-        return self.layout.flatten(params)
+        vector = MLPPolicy.init(self, generator)
+        vector[-self.action_dim :] = self._initial_log_std
+        return vector
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
         """`dist_params`, its scales bounded."""
@@ -263,17 +256,8 @@ class StateScalePolicy(GaussianPolicy):
 class CategoricalPolicy(MLPPolicy, StochasticPolicy):
     """One of K actions, the MLP's outputs. `dist` holds the K log probabilities."""
 
-    def _log_softmax(self, logits: Tensor) -> Tensor:
-        return torch.log_softmax(logits, -1)
-
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., K]."""
-        return self._log_softmax(self._mlp(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> the log probabilities, [rows, K]."""
-        logits = self._mlp.acting(params, rows)
-        return lambda x: self._log_softmax(logits(x))
+    def _output(self, x: Tensor) -> Tensor:
+        return torch.log_softmax(x, -1)
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps]."""
@@ -318,14 +302,14 @@ class MultiCategoricalPolicy(CategoricalPolicy):
         own: OwnNet | None = None,
     ) -> None:
         """`actions` are the numbers K_a."""
+        super().__init__(obs_dim, sum(actions), hidden, act, own)
         self.counts = list(actions)
-        super().__init__(obs_dim, sum(self.counts), hidden, act, own)
 
     def _entries(self, x: Tensor) -> tuple[Tensor, ...]:
         return torch.split(x, self.counts, -1)
 
-    def _log_softmax(self, logits: Tensor) -> Tensor:
-        return torch.cat([torch.log_softmax(x, -1) for x in self._entries(logits)], -1)
+    def _output(self, x: Tensor) -> Tensor:
+        return torch.cat([torch.log_softmax(entry, -1) for entry in self._entries(x)], -1)
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps, A]."""

@@ -15,45 +15,24 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets.mlp import Activation, Forward, Layout, OwnNet, Params
-from walle.nets.policies import (
-    LOG_SQRT_2PI,
-    LOG_STD_MAX,
-    LOG_STD_MIN,
-    ActingPolicy,
-    GaussianNoise,
-    MLPPolicy,
-)
+from walle.nets.mlp import Activation, Layout, OwnNet, Params
+from walle.nets.policies import LOG_SQRT_2PI, LOG_STD_MAX, LOG_STD_MIN, ActingPolicy, MLPPolicy
 from walle.types import AnyArray
 
 if TYPE_CHECKING:
-    from walle.nets.encoders import Encoder
+    from walle.nets.features import Encoder
 
 _LARGEST = 1 - 2**-24  # the float32 below 1, whose inverse hyperbolic tangent is still finite
 
 
-class SquashedGaussianPolicy(MLPPolicy, GaussianNoise):
+class SquashedGaussianPolicy(MLPPolicy):
     """a = tanh(μ + σ ε), where an MLP computes μ and log σ (Haarnoja et al. 2018b, appendix C).
 
     `dist_params` and `dist` hold the A means μ, then the A logarithms of σ. log σ is kept within
     [-20, 2].
     """
 
-    def __init__(
-        self,
-        obs_dim: int,
-        action_dim: int,
-        hidden: Sequence[int],
-        act: Activation,
-        own: OwnNet | None = None,
-    ) -> None:
-        """A policy of A = `action_dim` action entries; see `MLPPolicy`."""
-        super().__init__(obs_dim, 2 * action_dim, hidden, act, own)
-        self.action_dim = action_dim
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Parameters drawn as in `MLP.init_uniform`."""
-        return self.layout.flatten(self._mlp.init_uniform(generator))
+    per_entry, is_uniform = 2, True
 
     def draw(self, vector: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions [B, A] and their log densities [B] at [B, O], for standard normal [B, A].
@@ -91,11 +70,13 @@ def _squashed_log_prob(raw: Tensor, z: Tensor, log_std: Tensor) -> Tensor:
     return (gaussian - log_slope).sum(-1)
 
 
-class DeterministicPolicy(MLPPolicy, GaussianNoise):
+class DeterministicPolicy(MLPPolicy):
     """a = tanh μ(s); collecting adds Gaussian noise of a constant scale and clips the sum to ±1.
 
     `dist_params` and `dist` hold the A entries of tanh μ.
     """
+    is_uniform = True
+
 
     def __init__(
         self,
@@ -108,24 +89,14 @@ class DeterministicPolicy(MLPPolicy, GaussianNoise):
     ) -> None:
         """`exploration` is the standard deviation of the noise while collecting, above 0."""
         super().__init__(obs_dim, action_dim, hidden, act, own)
-        self.action_dim, self._std = action_dim, exploration
-
-    def init(self, generator: torch.Generator) -> Tensor:
-        """Parameters drawn as in `MLP.init_uniform`."""
-        return self.layout.flatten(self._mlp.init_uniform(generator))
+        self._std = exploration
 
     def act(self, vector: Tensor, obs: Tensor) -> Tensor:
         """Actions [B, A] at [B, O], without noise."""
-        return torch.tanh(self._mlp(self.layout.unflatten(vector), obs))
+        return self.dist(self.layout.unflatten(vector), obs)
 
-    def dist(self, params: Params, obs: Tensor) -> Tensor:
-        """[..., O] -> [..., A]."""
-        return torch.tanh(self._mlp(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> [rows, A]."""
-        forward = self._mlp.acting(params, rows)
-        return lambda x: forward(x).tanh_()
+    def _output(self, x: Tensor) -> Tensor:
+        return torch.tanh(x)
 
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:  # noqa: ARG002
         """Standard deviation x noise."""
@@ -145,7 +116,7 @@ class DeterministicPolicy(MLPPolicy, GaussianNoise):
         return -(0.5 * z * z + math.log(self._std) + LOG_SQRT_2PI).sum(-1)
 
 
-class RandomFirst(ActingPolicy):
+class RandomFirst:
     """A policy that draws uniformly from [-1, 1] while its last parameter, `random`, is 1.
 
     This switch travels with the parameters, so that all samplers turn it off at the same version.
@@ -155,8 +126,7 @@ class RandomFirst(ActingPolicy):
 
     def __init__(self, policy: ActingPolicy, action_dim: int) -> None:
         """`policy` acts once `random` is 0."""
-        self.policy = policy
-        self.action_dim = action_dim
+        self.policy, self.action_dim, self.acting = policy, action_dim, policy.acting
         self.dist_params_size = policy.dist_params_size
         self.layout = Layout({**policy.layout.shapes, "random": (1,)})
 
@@ -167,10 +137,6 @@ class RandomFirst(ActingPolicy):
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """The inner policy's distribution, then the switch."""
         return self.distribution(params, self.policy.dist(params, obs))
-
-    def acting(self, params: Params, rows: int) -> Forward:
-        """The inner policy's function, [rows, O] -> [rows, H]."""
-        return self.policy.acting(params, rows)
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The inner policy's distribution, then the switch."""

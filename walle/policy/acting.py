@@ -1,22 +1,43 @@
-"""A trained policy as a function from observations to actions."""
+"""Trained policies: loaded from checkpoints, and as functions from observations to actions."""
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, overload
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import gymnasium as gym
 import numpy as np
 
-from walle.envs import EnvSpec
+from walle.agent import checkpoint
+from walle.envs import EnvSpec, Lanes, make_lanes
+from walle.envs.lanes import from_zero
 from walle.envs.observations import ObservationRows
+from walle.envs.spaces import space_from, space_values
 from walle.envs.transforms import ActionMap
-from walle.errors import ConfigError
+from walle.errors import ConfigError, nearest
+from walle.nets.factory import NetSettings, PolicySpec
 from walle.nets.policies import ActingPolicy, memory_of
 from walle.sampling.actor import Actor
 from walle.types import ActionSpace, AnyArray, FloatArray, ObsLayout, PolicySnapshot, layout_of
 
+if TYPE_CHECKING:
+    from walle.algos.base import Algorithm
+
+# What few policies need is imported where it is used.
 Action = AnyArray | np.generic
+WHICH = ("best", "last")
+_FOLLOWING = "track"  # the name of the camera that follows the robot, in Gymnasium's models
+_BACKENDS = {"egl": "libegl1 (EGL)", "osmesa": "libosmesa6 (OSMesa)"}  # and how to install them
+_TRIAL = "import mujoco.{0} as gl; gl.GLContext(8, 8).make_current()"
 
 
 class Origin(NamedTuple):
@@ -133,25 +154,25 @@ class Policy:
             ConfigError: the observation or the state has another shape, or the state is missing.
         """
         rows, single = self._checked(obs)
-        actor = self._actor_of(len(rows))
+        if len(rows) != self._rows:
+            self._actor, self._rows = self.actor(len(rows)), len(rows)
+        actor = self._actor
         actor.state[:] = self._checked_state(state, len(rows), single)
         if deterministic:
             drawn = actor.likeliest(rows)
         else:
             drawn = actor.draw(rows, self.network.noise(self.rng, len(rows)))
-        action: Any = self._in_units(drawn)
+        action: Any
+        if self.action_map is not None:
+            action = self.action_map(drawn)
+        elif isinstance(self.spaces.action, gym.spaces.Box):
+            action = drawn.copy()
+        else:
+            action = np.add(drawn, self.spaces.first_action)
         following = actor.state.copy()
         if single:
             action, following = action[0], following[0]
         return action if state is None else (action, following)
-
-    def _in_units(self, action: AnyArray) -> AnyArray:
-        if self.action_map is not None:
-            return self.action_map(action)
-        if not isinstance(self.spaces.action, gym.spaces.Box):
-            moved: AnyArray = np.add(action, self.spaces.first_action)
-            return moved
-        return action.copy()
 
     def _checked(self, obs: Any) -> tuple[AnyArray, bool]:
         """[N, O] observations, and whether one observation was given."""
@@ -187,11 +208,6 @@ class Policy:
             )
         return np.zeros(shape, np.float32) if state is None else np.asarray(state, np.float32)
 
-    def _actor_of(self, rows: int) -> Actor:
-        if rows != self._rows:
-            self._actor, self._rows = self.actor(rows), rows
-        return self._actor
-
     def use(self, snapshot: PolicySnapshot) -> None:
         """Acts with the parameters and the normaliser of another snapshot."""
         self.snapshot = snapshot
@@ -221,11 +237,211 @@ class Policy:
         """
         from walle.envs.single import make_single
 
-        if render_mode is None:
-            return make_single(self.spec, pack=False, **kwargs)
-        env = make_single(self.spec, pack=False, render_mode=render_mode, **kwargs)
-        if render_mode != "human":
-            from walle.policy.drawing import prepare_drawing
-
-            prepare_drawing(env)
+        drawing = {} if render_mode is None else {"render_mode": render_mode}
+        env = make_single(self.spec, pack=False, **drawing, **kwargs)
+        if render_mode not in (None, "human"):
+            _prepare_drawing(env)
         return env
+
+
+def load(path: str | Path, which: str | None = None) -> Policy:
+    """The policy of a run.
+
+    It acts as the run's own evaluations did, bit for bit on the same processor. Nothing of the
+    machine that trained it is needed: a policy that learned on a GPU acts anywhere.
+
+    Args:
+        path: a run's directory, or a checkpoint file.
+        which: "best" for the policy with the best evaluation, "last" for the newest; None takes
+            the best if there is one.
+
+    Raises:
+        ConfigError: there is no such checkpoint, or it cannot be read.
+    """
+    file = _find_checkpoint(Path(path), which)
+    if file.name == checkpoint.LAST and file.parent.name == "checkpoints":
+        state = checkpoint.load_last(file.parent, lambda line: warnings.warn(line, stacklevel=3))
+    else:
+        state = checkpoint.load(file)
+    config, stored = state["config"], state.get("policy")
+    kwargs = config["env"]["kwargs"]
+    if "${" in str(kwargs):
+        from walle.config import with_variables  # imports omegaconf, which few policies need
+
+        kwargs = with_variables(kwargs)
+    spec = EnvSpec.of(SimpleNamespace(**config["env"]), kwargs)
+    if stored is None or stored["spaces"] is None:
+        spaces = _spaces_of_env(spec, config["seed"])
+    else:
+        obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
+        spaces = Spaces(obs, *from_zero(action))
+    actions = spaces.action  # of the policy: before they are rescaled
+    if isinstance(actions, gym.spaces.Box) and spec.action != "raw":
+        actions = ActionMap(actions, rescale=spec.action == "rescale").given
+    if stored is None:
+        network, obs_clip = _of_algorithm(config, spaces.observation, actions)
+    else:
+        net, exploration = NetSettings.from_values(stored["net"]), stored["exploration"]
+        network = PolicySpec(stored["kind"], net, spaces.observation, actions, exploration)()
+        obs_clip = stored["obs_clip"]
+    origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
+    return Policy(network, PolicySnapshot.loaded(state["snapshot"]), obs_clip, spec, spaces, origin)
+
+
+def check_which(which: str | None) -> None:
+    """Refuses an unknown name of a checkpoint with a `ConfigError`; None leaves the choice open."""
+    if which is not None and which not in WHICH:
+        raise ConfigError(f"which={which!r} is unknown; {nearest(which, WHICH)}")
+
+
+def _find_checkpoint(path: Path, which: str | None = None) -> Path:
+    """The file that `load` reads."""
+    check_which(which)
+    if path.is_file():
+        return path
+    directory = path / "checkpoints"
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; give a run's directory or a checkpoint file")
+    best, last = directory / checkpoint.BEST, directory / checkpoint.LAST
+    if which == "best" and directory.is_dir() and not best.exists():
+        raise ConfigError(
+            f"{directory} has no {checkpoint.BEST}, because no evaluation has ended; use "
+            "which=last, or train with a smaller eval.every"
+        )
+    if best.exists() and which != "last":
+        return best
+    if last.exists() or (directory / checkpoint.PREVIOUS).exists():
+        return last
+    if runs := sorted(checkpoints.parent for checkpoints in path.glob("*/checkpoints")):
+        hint = f" of its own, but {len(runs)} runs have; give one of them, such as {runs[0]}"
+    elif (path / "run.json").exists():
+        from walle.system.commands import command_of
+
+        hint = (
+            " yet: a run writes one every checkpoint.every steps and at its end; if it was killed, "
+            f"`{command_of('run')} resume={shlex.quote(str(path))}` starts it again"
+        )
+    else:
+        hint = "; give a run's directory or a checkpoint file"
+    raise ConfigError(f"{path} has no checkpoint{hint}")
+
+
+def _of_algorithm(
+    config: Mapping[str, Any], observation: gym.spaces.Box, actions: ActionSpace
+) -> tuple[ActingPolicy, float | None]:
+    """The network and the bound of observations, from the algorithm that learned the policy.
+
+    Checkpoints of versions up to 0.2.0 need it, and algorithms that make a network of their own.
+    """
+    from walle import algos
+    from walle.algos.base import CompilableSettings
+    from walle.algos.problem import Problem
+    from walle.config import stored_groups
+
+    settings, net = stored_groups(config)
+    if isinstance(settings, CompilableSettings):
+        settings = replace(settings, compile="false")
+    # Nothing will be learned, so a step is enough for its buffer.
+    problem = Problem(
+        observation,
+        actions,
+        lanes=1,
+        total_steps=1,
+        schedule_steps=1,
+        batch_size=1,
+        seed=config["seed"],
+        device="cpu",
+    )
+    algorithm = algos.make(settings, NetSettings.of(net), problem)
+    return algorithm.policy_factory(), algorithm.obs_clip
+
+
+def _spaces_of_env(spec: EnvSpec, seed: int) -> Spaces:
+    env: Any
+    if spec.backend == "envpool":
+        env = make_lanes(replace(spec, action="raw"), [0], seed)
+    else:
+        from walle.envs.single import make_single
+
+        env = make_single(spec)
+    with closing(env):
+        return Spaces(env.observation_space, *from_zero(env.action_space))
+
+
+def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:
+    """What `load` makes the policy's network from, as plain values for a checkpoint.
+
+    Returns:
+        None if the algorithm makes a network of its own, which `load` then asks it for.
+    """
+    described = algorithm.policy_factory
+    if not isinstance(described, PolicySpec):
+        return None
+    spaces = {"obs": lane.observation_space, "action": lane.env_action_space}
+    try:
+        stored = {name: space_values(space) for name, space in spaces.items()}
+    except TypeError:
+        stored = None
+    return {**described.values(), "obs_clip": algorithm.obs_clip, "spaces": stored}
+
+
+def policy_from(algorithm: Algorithm, spec: EnvSpec, lane: Lanes, origin: Origin) -> Policy:
+    """The policy as an algorithm has it now; `lane` is one of the environment `spec`."""
+    spaces = Spaces(lane.observation_space, *from_zero(lane.env_action_space))
+    network, snapshot = algorithm.policy_factory(), algorithm.snapshot()
+    return Policy(network, snapshot, algorithm.obs_clip, spec, spaces, origin)
+
+
+def has_display() -> bool:
+    """Whether a window can be opened."""
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
+    """Lets an environment draw off screen, from a camera that follows a robot.
+
+    Gymnasium's own view stands still, so that a robot that runs leaves the picture; and the floor
+    that it draws ends after 20 or 40 m, though the simulation's does not.
+    """
+    inner: Any = env.unwrapped
+    if not (hasattr(inner, "model") and hasattr(inner, "data")):
+        return
+    _choose_mujoco_backend()
+    import mujoco
+    from gymnasium.envs.mujoco import MujocoEnv
+
+    if not isinstance(inner, MujocoEnv) or (inner.camera_id, inner.camera_name) != (None, None):
+        return
+    model: mujoco.MjModel = inner.model
+    names = [model.camera(i).name for i in range(model.ncam)]
+    if _FOLLOWING not in names:
+        return
+    inner.mujoco_renderer.camera_id = names.index(_FOLLOWING)
+    # Planes are drawn without an end, their texture as large as before.
+    for floor in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
+        size, material = model.geom_size[floor, :2], model.geom_matid[floor]
+        if not size.all():
+            continue
+        if material >= 0 and not model.mat_texuniform[material]:
+            model.mat_texrepeat[material] /= 2 * size  # from a plane's length to metres
+            model.mat_texuniform[material] = True
+        size[:] = 0.0
+
+
+def _choose_mujoco_backend() -> None:
+    """Sets MUJOCO_GL to what draws off screen here, unless it is set; nothing is a `ConfigError`.
+
+    Each way is tried in a process of its own, since a library that fails cannot be unloaded.
+    """
+    if "MUJOCO_GL" in os.environ:
+        return
+    for name in _BACKENDS:
+        trial = [sys.executable, "-c", _TRIAL.format(name)]
+        if subprocess.run(trial, capture_output=True, check=False).returncode == 0:
+            os.environ["MUJOCO_GL"] = name
+            return
+    raise ConfigError(
+        f"MuJoCo cannot draw off screen here: install {' or '.join(_BACKENDS.values())}, on Debian "
+        "and Ubuntu with `apt-get install libegl1 libgl1-mesa-dri libopengl0`; where there is a "
+        "display, set MUJOCO_GL=glfw"
+    )

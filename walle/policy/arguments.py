@@ -8,22 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.errors import ConfigError, nearest
+from walle.system.format import table
 
 
 class Setting(NamedTuple):
-    """A setting of a command: its type, its default, and what `--help` says about it."""
+    """A setting of a command: its type, its default, and its description in `--help`."""
 
-    kind: type
+    type_: type
     default: Any
     about: str
-
-
-class Parsed(NamedTuple):
-    """The command line as it was typed: paths, values of settings, and switches."""
-
-    paths: list[Path]
-    values: dict[str, Any]
-    switches: dict[str, bool]
 
 
 def parse(
@@ -31,37 +24,30 @@ def parse(
     description: str,
     settings: Mapping[str, Setting],
     switches: Mapping[str, str] | None = None,
-) -> Parsed:
-    """Parses a command line; prints the help and exits if asked to.
+) -> tuple[list[Path], dict[str, Any], dict[str, bool]]:
+    """Parses a command line into paths, values of `settings`, and `switches`.
 
-    A word with `=` is a setting if a plain name stands before it; otherwise it is a path.
-
-    Args:
-        arguments: the words after the command.
-        description: the text above the flags.
-        settings: by name.
-        switches: flags such as "--watch" with what they do.
+    Prints the help, with `description` above it, and exits if asked to. A word with `=` is a
+    setting if a plain name stands before it; otherwise it is a path. Switches are flags such as
+    "--watch" with their descriptions.
 
     Raises:
         ConfigError: a setting is unknown or has a value of another type, or there is no path.
     """
     shown = {
-        name: f"{each.about} (default: "
-        f"{'none' if each.default is None else str(each.default).lower()})"
-        for name, each in settings.items()
+        name: f"{about} (default: {'none' if default is None else str(default).lower()})"
+        for name, (_, default, about) in settings.items()
     }
-    width = max(map(len, shown))
-    table = [f"  {name:{width}}  {text}" for name, text in shown.items()]
     parser = argparse.ArgumentParser(
         description=description,
-        epilog="\n".join(["settings:", *table]),
+        epilog=f"settings:\n{table(shown)}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("words", nargs="*", metavar="PATH | SETTING=VALUE", help="see below")
     for flag, about in (switches or {}).items():
         parser.add_argument(flag, action="store_true", help=about)
     typed = vars(parser.parse_intermixed_args(arguments))
-    paths, values = [], {name: each.default for name, each in settings.items()}
+    paths, values = [], {name: setting.default for name, setting in settings.items()}
     for word in typed.pop("words"):
         name, equals, value = word.partition("=")
         if not equals or not name.isidentifier():
@@ -69,21 +55,21 @@ def parse(
         elif name not in settings:
             raise ConfigError(f"{name} is not a setting; {nearest(name, settings)}")
         else:
-            values[name] = _converted(name, value, settings[name].kind)
+            values[name] = _converted(name, value, settings[name].type_)
     if not paths:
         raise ConfigError("no path: give a run's directory, a sweep's, or a checkpoint file")
-    return Parsed(paths, values, typed)
+    return paths, values, typed
 
 
-def _converted(name: str, text: str, kind: type) -> Any:
+def _converted(name: str, text: str, type_: type) -> Any:
     try:
-        if kind is bool:
+        if type_ is bool:
             return {"true": True, "false": False}[text.lower()]
-        if kind is int and float(text).is_integer():
+        if type_ is not int:
+            return type_(text)
+        if float(text).is_integer():
             return int(float(text))  # also of 1e3
-        if kind is not int:
-            return kind(text)
     except (KeyError, ValueError, OverflowError):
         pass
-    kinds = {bool: "true or false", int: "a whole number"}
-    raise ConfigError(f"{name}={text!r} must be {kinds.get(kind, kind.__name__)}")
+    names = {bool: "true or false", int: "a whole number"}
+    raise ConfigError(f"{name}={text!r} must be {names.get(type_, type_.__name__)}")

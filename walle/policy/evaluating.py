@@ -15,8 +15,7 @@ import numpy.typing as npt
 from walle.agent.evaluation import Evaluation, run_episodes
 from walle.envs import make_lanes
 from walle.errors import ConfigError
-from walle.policy.acting import Origin, Policy
-from walle.policy.loading import load
+from walle.policy.acting import Origin, Policy, load
 from walle.streams import afterwards_noise, afterwards_seed
 from walle.system.format import count_text
 from walle.types import AnyArray

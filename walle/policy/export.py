@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import Buffer
 
 from walle.errors import ConfigError, WalleError
-from walle.nets.encoders import Encoder
+from walle.nets.features import Encoder
 from walle.nets.policies import encoder_of, memory_of
-from walle.policy.acting import Policy
+from walle.policy.acting import Policy, load
 from walle.policy.arguments import Setting, parse
-from walle.policy.loading import load
 from walle.types import AnyArray, FloatArray
 
 SETTINGS = {
@@ -37,6 +37,7 @@ _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 _CHECKED, _STEPS = 100, 10  # episodes and steps of the comparison: a thousand observations
 
 Graph = Callable[[AnyArray, FloatArray], tuple[AnyArray, FloatArray]]
+Program = Callable[[Mapping[str, Tensor]], Sequence[AnyArray]]
 
 
 class ActingModule(torch.nn.Module):
@@ -47,32 +48,24 @@ class ActingModule(torch.nn.Module):
     """
 
     def __init__(self, policy: Policy) -> None:
-        """Copies the parameters, the normaliser and the bounds of `policy`."""
         super().__init__()
-        self.mean: Tensor
-        self.inv_std: Tensor
-        self.scale: Tensor
-        self.centre: Tensor
-        self.low: Tensor
-        self.high: Tensor
-        self.first_action: Tensor
         self._network, self._clip = policy.network, policy.obs_clip
-        self._memory = memory_of(policy.network)
-        self._counts_on = bool(np.any(policy.spaces.first_action))
-        first = torch.as_tensor(policy.spaces.first_action)
-        self.register_buffer("first_action", first, persistent=self._counts_on)
+        self._memory, bounds = memory_of(policy.network), policy.action_map
+        first = policy.spaces.first_action
+        self._counts_on, self._maps = bool(np.any(first)), bounds is not None
+        self.first_action = Buffer(torch.as_tensor(first), persistent=self._counts_on)
         layout = policy.network.layout
         parameters, mean, inv_std = map(torch.from_numpy, policy.snapshot.parts(layout.size))
         self._params = {name: name.replace(".", "_") for name in layout.shapes}
         for name, value in layout.unflatten(parameters).items():
             self.register_buffer(self._params[name], value.clone())
         if len(mean):  # torch cannot save empty buffers; images alone are not normalised
-            self.register_buffer("mean", mean)
-            self.register_buffer("inv_std", inv_std)
-        self._maps = policy.action_map is not None
-        for name in ("scale", "centre", "low", "high") if self._maps else ():
-            bound = getattr(policy.action_map, name)
-            self.register_buffer(name, torch.from_numpy(np.asarray(bound, np.float32)))
+            self.mean, self.inv_std = Buffer(mean), Buffer(inv_std)
+        if bounds is not None:
+            self.scale, self.centre, self.low, self.high = (
+                Buffer(torch.from_numpy(np.asarray(x, np.float32)))
+                for x in (bounds.scale, bounds.centre, bounds.low, bounds.high)
+            )
 
     def forward(self, obs: Tensor, state: Tensor | None = None) -> Any:
         """The actions; with a memory, the actions and the next state."""
@@ -110,7 +103,6 @@ class SeeingModule(ActingModule):
     """
 
     def __init__(self, policy: Policy, encoder: Encoder) -> None:
-        """Copies what `ActingModule` does; `encoder` is the policy's."""
         super().__init__(policy)
         self._encoder = encoder
 
@@ -149,14 +141,24 @@ def export(policy: Policy, file: str | Path) -> float:
         WalleError: the file does not act as the policy does.
     """
     path = Path(file)
-    if path.suffix not in _WRITERS:
-        raise ConfigError(f"{path}: the ending must be one of {', '.join(_WRITERS)}")
+    if path.suffix not in (".onnx", ".pt2"):
+        raise ConfigError(f"{path}: the ending must be one of .onnx, .pt2")
     encoder = encoder_of(policy.network)
     module = SeeingModule(policy, encoder) if encoder else ActingModule(policy)
     path.parent.mkdir(parents=True, exist_ok=True)
     obs = np.zeros((2, policy.obs_dim), policy.obs_layout.dtype)
     inputs = module.inputs(obs, policy.initial_state(2))
-    graph = _WRITERS[path.suffix](module.eval(), inputs, path, policy)
+    batch = torch.export.Dim("batch")
+    shapes: tuple[Any, ...] = tuple({0: batch} for _ in inputs)
+    if encoder:  # the arguments of `*parts`
+        shapes = (shapes,)
+    write = _write_onnx if path.suffix == ".onnx" else _write_torch
+    run = write(module.eval(), inputs, shapes, path, policy)
+
+    def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
+        action, *following = run(module.inputs(obs, state))
+        return action, following[0] if following else state
+
     worst = difference(policy, graph)
     if not worst <= TOLERANCE:
         raise WalleError(f"{path} differs from the policy by {worst:.2g}, more than {TOLERANCE}")
@@ -184,15 +186,9 @@ def difference(policy: Policy, graph: Graph) -> float:
     return worst
 
 
-def _dynamic(module: ActingModule, inputs: Mapping[str, Tensor]) -> tuple[Any, ...]:
-    batch = torch.export.Dim("batch")
-    shapes = tuple({0: batch} for _ in inputs)
-    return (shapes,) if isinstance(module, SeeingModule) else shapes  # the arguments of `*parts`
-
-
 def _write_onnx(
-    module: ActingModule, inputs: Mapping[str, Tensor], path: Path, policy: Policy
-) -> Graph:
+    module: ActingModule, inputs: Mapping[str, Tensor], shapes: Any, path: Path, policy: Policy
+) -> Program:
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ConfigError(
@@ -211,7 +207,7 @@ def _write_onnx(
                 verbose=False,
                 input_names=list(inputs),
                 output_names=["action", "next_state"][: 1 + bool(policy.state_size)],
-                dynamic_shapes=_dynamic(module, inputs),
+                dynamic_shapes=shapes,
             )
     finally:
         logging.disable(logging.NOTSET)
@@ -219,34 +215,22 @@ def _write_onnx(
     program.model.metadata_props.update({name: str(value) for name, value in about.items()})
     program.save(str(path))
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-
-    def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
-        named = module.inputs(obs, state).items()
-        action, *following = session.run(None, {name: part.numpy() for name, part in named})
-        return action, following[0] if following else state
-
-    return graph
+    return lambda named: session.run(None, {name: x.numpy() for name, x in named.items()})
 
 
 def _write_torch(
-    module: ActingModule, inputs: Mapping[str, Tensor], path: Path, policy: Policy
-) -> Graph:
+    module: ActingModule, inputs: Mapping[str, Tensor], shapes: Any, path: Path, policy: Policy
+) -> Program:
     with torch.no_grad():
-        example, shapes = tuple(inputs.values()), _dynamic(module, inputs)
-        program = torch.export.export(module, example, dynamic_shapes=shapes)
+        program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=shapes)
     torch.export.save(program, path)
     loaded = torch.export.load(path).module()
 
-    def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
-        results = loaded(*module.inputs(obs, state).values())
-        if not policy.state_size:
-            return results.numpy(), state
-        return results[0].numpy(), results[1].numpy()
+    def run(named: Mapping[str, Tensor]) -> list[AnyArray]:
+        results = loaded(*named.values())
+        return [x.numpy() for x in (results if policy.state_size else (results,))]
 
-    return graph
-
-
-_WRITERS: dict[str, Callable[..., Graph]] = {".onnx": _write_onnx, ".pt2": _write_torch}
+    return run
 
 
 def main() -> int:

@@ -1,16 +1,17 @@
-"""Videos of episodes as MP4 or GIF, small enough to send: at most a megabyte a minute.
+"""Shows episodes of policies: in a window, or as MP4 and GIF of at most a megabyte a minute.
 
-`film` draws episodes, with the return and the step written on every picture, and `write` encodes
-them. Both stream: a picture is drawn when the encoder asks for it.
+`watch` opens a window. `film` draws episodes, with the return and the step written on every
+picture, and `write` encodes them. Both stream: a picture is drawn when the encoder asks for it.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from itertools import chain, zip_longest
+from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,10 +21,10 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from walle.agent.evaluation import LONGEST
+from walle.envs.mujoco.registry import find_robot
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError, what_went_wrong
-from walle.policy.acting import Policy
-from walle.policy.drawing import has_display
+from walle.policy.acting import Policy, has_display
 from walle.streams import afterwards_seed
 from walle.types import PolicySnapshot
 
@@ -46,6 +47,71 @@ class Video(NamedTuple):
     fps: float  # pictures a second
     # left, top, width and height of the areas with text, which must stay readable
     strips: Sequence[tuple[int, int, int, int]] = ()
+
+
+def _play(
+    policy: Policy,
+    env: gym.Env[Any, Any],
+    seed: int,
+    number: int,
+    deterministic: bool,
+    most_steps: float = math.inf,
+) -> Iterator[tuple[float, int, bool]]:
+    """Plays episode `number` of those that `walle.evaluate` runs with this seed.
+
+    Yields the return and the actions so far, and whether the episode has ended: before every
+    action and at the end.
+    """
+    obs, _ = env.reset(seed=afterwards_seed(seed, number))
+    state, total, step, ended = policy.initial_state(), 0.0, 0, False
+    while not ended:
+        yield total, step, ended
+        action, state = policy.act(obs, state, deterministic)
+        obs, reward, terminated, truncated, _ = env.step(action)
+        total, step = total + float(reward), step + 1
+        ended = terminated or truncated or step >= most_steps
+    yield total, step, ended
+
+
+def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
+    """Runs episodes in real time until the window is closed.
+
+    Environments that open their own window run a single episode. With equal seeds the episodes are
+    those of `walle.evaluate`, in their order.
+
+    Raises:
+        ConfigError: there is no display.
+    """
+    if not has_display():
+        raise ConfigError(
+            "--watch needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; use "
+            "video=FILE.mp4 here"
+        )
+    env = policy.env()
+    inner: Any = env.unwrapped
+    if not (hasattr(inner, "model") and hasattr(inner, "data")):
+        env.close()
+        with closing(policy.env("human")) as env:
+            for _ in _play(policy, env, seed, 0, deterministic):
+                pass
+        return
+    import mujoco.viewer
+
+    step_s = policy.spec.frame_skip / env.metadata.get("render_fps", 30)
+    with closing(env), mujoco.viewer.launch_passive(inner.model, inner.data) as viewer:
+        for number in count():
+            next_at = time.monotonic()
+            for _, _, ended in _play(policy, env, seed, number, deterministic):
+                time.sleep(max(0.0, next_at - time.monotonic()))
+                next_at = time.monotonic() + step_s
+                if ended:
+                    break
+                with viewer.lock():
+                    if isinstance(inner, RobotEnv):
+                        inner.sync()
+                viewer.sync()
+                if not viewer.is_running():
+                    return
 
 
 def film(
@@ -79,14 +145,22 @@ def film(
     size = (width, width * 3 // 4)
     envs = [_drawn_env(policy, size) for policy in policies]
     pace = envs[0].metadata.get("render_fps", MOST_FPS) / policies[0].spec.frame_skip
-    every = math.ceil(pace / most_fps)
+    every, steps = math.ceil(pace / most_fps), most_steps or LONGEST
     captions = [*labels, *[""] * (len(policies) - len(labels))]
-    episodes = [
-        _episode(policy, env, size, caption, seed, deterministic, every, most_steps or LONGEST)
-        for policy, env, caption in zip(policies, envs, captions, strict=True)
-    ]
+
+    def drawn(policy: Policy, env: gym.Env[Any, Any], caption: str) -> Iterator[Picture]:
+        picture: Picture
+        for total, step, ended in _play(policy, env, seed, 0, deterministic, steps):
+            if step % every and not ended:
+                continue
+            if not ended or not isinstance(env.unwrapped, RobotEnv):  # it has started the next one
+                picture = _render(env, size)
+            yield _captioned(picture, caption, total, step)
+        env.close()
+
+    episodes = list(map(drawn, policies, envs, captions))
     strips = [
-        (i % columns * size[0], i // columns * size[1], size[0], _strip_height(size[0], caption))
+        (i % columns * size[0], i // columns * size[1], size[0], _text(size[0], caption)[1])
         for i, caption in enumerate(captions)
     ]
     return Video(_side_by_side(episodes, columns), pace / every, strips)
@@ -98,20 +172,14 @@ def film_while_learning(
     """A function that films a snapshot of `policy` into a run's directory.
 
     It takes the snapshot and the environment steps so far, and returns the file, videos/STEPS.mp4
-    or .gif. One picture is drawn here, so that what cannot be drawn is refused before the run
-    starts.
-
-    Args:
-        directory: the run's directory.
-        ending: ".mp4" or ".gif".
-        policy: the policy before learning.
-        most_steps: actions in a video; None films whole episodes.
+    or .gif, as `ending` names it. One picture is drawn here, so that what cannot be drawn is
+    refused before the run starts. `most_steps` is as for `film`.
 
     Raises:
         ConfigError: a package is missing, or the environment cannot be drawn.
     """
-    fps = most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")
-    fps = min(MOST_FPS_WHILE_LEARNING, fps)
+    most = most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")
+    fps = min(MOST_FPS_WHILE_LEARNING, most)
     next(film([policy], most_fps=fps, most_steps=most_steps).pictures)
 
     def film_snapshot(snapshot: PolicySnapshot, env_steps: int) -> Path:
@@ -121,34 +189,6 @@ def film_while_learning(
         return path
 
     return film_snapshot
-
-
-def _episode(
-    policy: Policy,
-    env: gym.Env[Any, Any],
-    size: tuple[int, int],
-    label: str,
-    seed: int,
-    deterministic: bool,
-    every: int,
-    most_steps: int,
-) -> Iterator[Picture]:
-    """The pictures before every action, or before some; the last one is not left out."""
-    obs, _ = env.reset(seed=afterwards_seed(seed, 0))
-    state, total, step, ended = policy.initial_state(), 0.0, 0, False
-    picture: Picture | None = None
-    while not ended and step < most_steps:
-        if step % every == 0:
-            picture = _render(env, size)
-            yield _captioned(picture, label, total, step)
-        action, state = policy.act(obs, state, deterministic)
-        obs, reward, terminated, truncated, _ = env.step(action)
-        total, step, ended = total + float(reward), step + 1, terminated or truncated
-    if not isinstance(env.unwrapped, RobotEnv):  # which has started the next episode
-        picture = _render(env, size)
-    assert picture is not None
-    yield _captioned(picture, label, total, step)
-    env.close()
 
 
 def _side_by_side(episodes: Sequence[Iterator[Picture]], columns: int) -> Iterator[Picture]:
@@ -182,53 +222,39 @@ def _captioned(picture: Picture, label: str, total: float, step: int) -> Picture
     """The picture with one or two lines of text on a dark strip at its top."""
     image = Image.fromarray(picture)
     draw = ImageDraw.Draw(image, "RGBA")
-    size = _text_size(image.width)
+    size, height = _text(image.width, label)
     lines = [*([label] if label else []), f"return {total:,.1f}   step {step:,}"]
-    draw.rectangle((0, 0, image.width, _strip_height(image.width, label)), fill=(0, 0, 0, 150))
+    draw.rectangle((0, 0, image.width, height), fill=(0, 0, 0, 150))
     font = ImageFont.load_default(size)
     for i, line in enumerate(lines):
         draw.text((5, 1 + i * (size + 4)), line, fill=(255, 255, 255, 255), font=font)
     return np.asarray(image)
 
 
-def _text_size(width: int) -> int:
-    return max(11, width // 24)
-
-
-def _strip_height(width: int, label: str) -> int:
-    """The height of the strip with return and step, below a label if there is one."""
-    return (_text_size(width) + 4) * (2 if label else 1) + 2
+def _text(width: int, label: str) -> tuple[int, int]:
+    """The size of the text on a picture, and the height of the strip with its lines."""
+    size = max(11, width // 24)
+    return size, (size + 4) * (2 if label else 1) + 2
 
 
 def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
-    """The policy's environment, made to draw off screen, in the picture's size if it takes one.
-
-    Raises:
-        ConfigError: it cannot; the message says what to install.
-    """
+    """The policy's environment, made to draw off screen, in the picture's size if it takes one."""
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would complain on stderr
-    sizes = dict(zip(("width", "height"), size, strict=True))
     registered = gym.registry.get(policy.spec.id)
-    if registered is None and ":" in policy.spec.id:
-        from walle.envs.mujoco.registry import find_robot
-
-        takes_sizes = find_robot(policy.spec.id) is not None
-    else:
-        entry = "" if registered is None else str(registered.entry_point)
-        takes_sizes = entry.startswith("gymnasium.envs.mujoco")
+    entry = str(registered.entry_point) if registered else ""
+    is_mujoco = entry.startswith("gymnasium.envs.mujoco") or find_robot(policy.spec.id) is not None
+    sizes = {"width": size[0], "height": size[1]} if is_mujoco else {}
     try:
-        return policy.env("rgb_array", **(sizes if takes_sizes else {}))
+        return policy.env("rgb_array", **sizes)
     except ConfigError as error:
         raise ConfigError(f'{error} (for render_mode="rgb_array")') from error
 
 
 def most_fps(path: Path, setting: str | None = None) -> int:
-    """The most pictures a second that a file of this kind will hold.
+    """The most pictures a second that a file with this ending will hold.
 
-    Args:
-        path: of the file, which need not exist.
-        setting: the setting that asks for the file; None for a file that was named by `video=`.
+    `setting` names the setting that asks for the file; without one `video=` does.
 
     Raises:
         ConfigError: the ending is neither .mp4 nor .gif, or a package is missing.
@@ -255,14 +281,13 @@ def write(video: Video, path: Path) -> float:
     """
     most_fps(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    writer: Callable[[Video, Path], int] = _write_gif if path.suffix == ".gif" else _write_mp4
     part = path.with_name(f".{path.stem}.part{path.suffix}")
     try:
-        count = writer(video, part)
+        written = (_write_gif if path.suffix == ".gif" else _write_mp4)(video, part)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-    return count / video.fps
+    return written / video.fps
 
 
 def _write_mp4(video: Video, path: Path) -> int:
@@ -284,12 +309,11 @@ def _write_mp4(video: Video, path: Path) -> int:
         output_params=["-crf", "25", *rate, *text, "-preset", "slow", "-movflags", "+faststart"],
     )
     writer.send(None)
-    count = 0
+    written = 0
     with closing(writer):
-        for picture in chain([first], video.pictures):
+        for written, picture in enumerate(chain([first], video.pictures), 1):
             writer.send(np.ascontiguousarray(picture[:height, :width]))
-            count += 1
-    return count
+    return written
 
 
 def _write_gif(video: Video, path: Path) -> int:

@@ -7,7 +7,7 @@ from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.algos.on_policy.rows import SequenceInputs, SequenceRows
 from walle.config import compose
-from walle.nets.recurrent import GRU
+from walle.nets.features import GRU
 from walle.training import make_algorithm, make_problem, train
 
 SMALL = ("net=gru", "net.sequence=8", "batch_size=256", "sampler.lanes=8", "algo.epochs=2")

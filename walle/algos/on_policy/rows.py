@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from walle.algos.on_policy.experience import Experience
-from walle.nets.encoders import Encoder
 from walle.nets.factory import NetSettings
+from walle.nets.features import GRU, Encoder
 from walle.nets.mlp import Params
 from walle.nets.policies import StochasticPolicy, encoder_of, memory_of
-from walle.nets.recurrent import GRU
 
 
 class StepInputs(NamedTuple):

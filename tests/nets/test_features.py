@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from walle.nets.encoders import EncodedPolicy, Encoder
+from walle.nets.features import Encoder
 from walle.nets.mlp import Layout
 from walle.nets.normalize import normalize_into
-from walle.nets.policies import CategoricalPolicy, encoder_of
+from walle.nets.policies import CategoricalPolicy, FeaturePolicy, encoder_of
 from walle.sampling.actor import Actor
 from walle.types import Image, ObsLayout, PolicySnapshot
 
@@ -93,7 +93,8 @@ def test_the_gradient_reaches_every_parameter():
 @pytest.mark.parametrize("layout", [GREY, MIXED])
 def test_a_lane_acts_alike_in_whichever_sampler_it_lives(layout):
     encoder = Encoder(layout, 32)
-    policy = EncodedPolicy(encoder, CategoricalPolicy(encoder.width, 4, (), torch.relu))
+    readout = CategoricalPolicy(encoder.width, 4, (), torch.relu)
+    policy = FeaturePolicy(readout, encoder=encoder)
     parameters = policy.init(torch.Generator().manual_seed(1)).numpy()
     mean, inv_std = np.full(layout.vector, 0.5, np.float32), np.full(layout.vector, 2, np.float32)
     snapshot = PolicySnapshot.of([parameters * 3], mean, inv_std)

@@ -1,19 +1,19 @@
-"""Convolutions over images, and the policies that act on their features.
+"""Features of observations: of images by convolutions, of a history by a gated recurrent unit.
 
-The outputs of the convolutions are called features, as with a memory, and take the observation's
-place: policy and critic are functions of the same features.
+Features take the observation's place: policy and critic are feed-forward functions of the same
+features.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.nets.mlp import MLP, Forward, Layout, Params
-from walle.nets.policies import FeaturePolicy, StochasticPolicy
+from walle.nets.mlp import MLP, Forward, Params, orthogonal
 from walle.types import Image, ObsLayout
 
 _LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel and stride
@@ -38,14 +38,8 @@ class Convolutions:
         self.outputs = inputs * math.prod(sides)
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Orthogonal weights with gain sqrt(2), as Stable-Baselines3 has them; biases are zero."""
-        params = {}
-        for name in self._names:
-            weight = torch.empty(self.shapes[f"{name}.weight"])
-            torch.nn.init.orthogonal_(weight, gain=math.sqrt(2), generator=generator)
-            params[f"{name}.weight"] = weight
-            params[f"{name}.bias"] = torch.zeros(self.shapes[f"{name}.bias"])
-        return params
+        """Parameters drawn as in `mlp.orthogonal`, as Stable-Baselines3 has them."""
+        return orthogonal(self.shapes, self._names, generator)
 
     def __call__(self, params: Params, images: Tensor) -> Tensor:
         """Bytes [N, *shape], as the environment returns them, to [N, outputs]."""
@@ -76,8 +70,8 @@ class Encoder:
             MLP(f"image{i}.features", (part.outputs, width), torch.relu)
             for i, part in enumerate(self._parts)
         ]
-        shapes = [part.shapes for part in self._parts] + [last.shapes for last in self._last]
-        self.shapes = {name: shape for each in shapes for name, shape in each.items()}
+        networks = (*self._parts, *self._last)
+        self.shapes = {name: shape for net in networks for name, shape in net.shapes.items()}
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Orthogonal weights with gain sqrt(2); biases are zero."""
@@ -85,7 +79,7 @@ class Encoder:
         for part in self._parts:
             params |= part.init(generator)
         for last in self._last:
-            params |= last.init(generator, gain=math.sqrt(2), last_gain=math.sqrt(2))
+            params |= last.init(generator, math.sqrt(2))
         return params
 
     def split(self, rows: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -140,15 +134,90 @@ class Encoder:
         return forward
 
 
-class EncodedPolicy(FeaturePolicy):
-    """A policy of the features of images: its observations are features, [..., F]."""
+class GRU:
+    """A gated recurrent unit (Cho et al. 2014), in the form and with the layout of torch's GRUCell.
 
-    def __init__(self, encoder: Encoder, readout: StochasticPolicy) -> None:
-        """`readout` is a policy of `encoder.width` inputs."""
-        self.encoder = encoder
-        super().__init__(encoder.shapes, readout)
+    r = σ(W_r x + b_r + U_r h + c_r)
+    z = σ(W_z x + b_z + U_z h + c_z)
+    n = tanh(W_n x + b_n + r (U_n h + c_n))
+    h' = n + z (h - n)
 
-    def init(self, generator: torch.Generator) -> Tensor:
-        """The encoder's parameters, then the readout's."""
-        encoder = Layout(self.encoder.shapes).flatten(self.encoder.init(generator))
-        return torch.cat((encoder, self.readout.init(generator)))
+    An episode starts with h = 0.
+    """
+
+    def __init__(self, prefix: str, inputs: int, units: int) -> None:
+        """`units` is H, the width of the state; parameter names begin with `prefix`."""
+        self.units = units
+        self._names = [f"{prefix}.{name}" for name in ("weight_x", "weight_h", "bias_x", "bias_h")]
+        shapes = [(3 * units, inputs), (3 * units, units), (3 * units,), (3 * units,)]
+        self.shapes: dict[str, tuple[int, ...]] = dict(zip(self._names, shapes, strict=True))
+
+    def init(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Orthogonal weights, drawn for each gate apart; biases are zero."""
+        params = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
+        for name in self._names[:2]:
+            for gate in params[name].chunk(3):
+                torch.nn.init.orthogonal_(gate, generator=generator)
+        return params
+
+    def step(self, params: Params, x: Tensor, state: Tensor) -> Tensor:
+        """One step: [N, I] and the state [N, H] to the next state, [N, H]."""
+        weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
+        given = functional.linear(x, weight_x, bias_x)
+        return _next(given, functional.linear(state, weight_h, bias_h), state)
+
+    def unroll(self, params: Params, x: Tensor, began: Tensor, state: Tensor) -> Tensor:
+        """The states [T, N, H] after every step of `x` [T, N, I], from `state` [N, H] before them.
+
+        `began` [T, N] is true where an episode starts, which clears the state.
+        """
+        weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
+        given = functional.linear(x, weight_x, bias_x)
+        kept = (~began).to(x.dtype).unsqueeze(-1)
+        states = []
+        for given_t, kept_t in zip(given.unbind(0), kept.unbind(0), strict=True):
+            state = state * kept_t
+            state = _next(given_t, functional.linear(state, weight_h, bias_h), state)
+            states.append(state)
+        return torch.stack(states)
+
+    def acting(self, params: Params, state: Tensor) -> Forward:
+        """`step` in the hot loop: [rows, I] -> `state` ([rows, H]), which it changes in place.
+
+        NumPy does all elementwise work: it returns the same bits wherever in memory a number
+        lies, so that a lane's results do not depend on its sampler.
+        """
+        weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
+        given, recalled = torch.empty(2, len(state), 3 * self.units)
+        x_parts, h_parts, gates = given.numpy(), recalled.numpy(), 2 * self.units
+        gates_x, new_x = x_parts[:, :gates], x_parts[:, gates:]
+        gates_h, new_h = h_parts[:, :gates], h_parts[:, gates:]
+        reset, update = gates_x[:, : self.units], gates_x[:, self.units :]
+        h = state.numpy()
+
+        def forward(x: Tensor) -> Tensor:
+            torch.addmm(bias_x, x, weight_x.T, out=given)
+            torch.addmm(bias_h, state, weight_h.T, out=recalled)
+            np.add(gates_x, gates_h, out=gates_x)
+            np.multiply(gates_x, 0.5, out=gates_x)  # σ(x) = (1 + tanh(x / 2)) / 2
+            np.tanh(gates_x, out=gates_x)
+            np.multiply(gates_x, 0.5, out=gates_x)
+            np.add(gates_x, 0.5, out=gates_x)
+            np.multiply(new_h, reset, out=new_h)
+            np.add(new_x, new_h, out=new_x)
+            np.tanh(new_x, out=new_x)
+            np.subtract(h, new_x, out=h)
+            np.multiply(h, update, out=h)
+            np.add(h, new_x, out=h)
+            return state
+
+        return forward
+
+
+def _next(given: Tensor, recalled: Tensor, state: Tensor) -> Tensor:
+    """The next state from W x + b and U h + c, [N, 3 H] each, and h [N, H]."""
+    units = state.shape[-1]
+    gates = torch.sigmoid(given[..., : 2 * units] + recalled[..., : 2 * units])
+    reset, update = gates.chunk(2, -1)
+    new = torch.tanh(given[..., 2 * units :] + reset * recalled[..., 2 * units :])
+    return new + update * (state - new)
