@@ -124,11 +124,7 @@ class NetSettings(NamedTuple):
                 check_net(self.own, spaces.observation_space)
 
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
-        """Makes the convolutions that see images; None without images.
-
-        Raises:
-            ConfigError: the observations have images and the net no convolutions, or vice versa.
-        """
+        """Makes the convolutions of net=cnn; refuses images without them, and the reverse."""
         layout = layout_of(spaces.observation_space)
         if layout.images and not self.image_features:
             shapes = " and ".join("x".join(map(str, image.shape)) for image in layout.images)
@@ -208,11 +204,7 @@ class PolicySpec(NamedTuple):
         return {"kind": self.kind, "net": self.net.values(), "exploration": self.exploration}
 
     def __call__(self) -> Any:
-        """Makes the policy, an `ActingPolicy` without parameters.
-
-        Raises:
-            ConfigError: the net does not fit the spaces.
-        """
+        """Makes the policy, an `ActingPolicy`; refuses a net that does not fit the spaces."""
         net, space = self.net, self.action_space
         obs_dim = int(self.observation_space.shape[0])
         if self.kind == "stochastic" and net.own is not None and net.networks:

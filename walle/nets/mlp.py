@@ -52,8 +52,7 @@ class Layout:
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of `vector` ([size]) under their names."""
-        parts = torch.split(vector, self._lengths)
-        named = zip(self.shapes.items(), parts, strict=True)
+        named = zip(self.shapes.items(), torch.split(vector, self._lengths), strict=True)
         return {name: part.view(shape) for (name, shape), part in named}
 
     def flatten(self, params: Params) -> Tensor:

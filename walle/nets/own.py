@@ -88,12 +88,7 @@ def _from_values(schema: Any, values: Mapping[str, Any]) -> Any:
 
 
 def own_class(path: str) -> type:
-    """The class of a net of the user's own, which "module:Class" names.
-
-    Raises:
-        ConfigError: there is no such class, or it is no `torch.nn.Module`, `OwnNet` or
-            `OwnNetworks`.
-    """
+    """The class that "module:Class" names: a `torch.nn.Module`, an `OwnNet` or `OwnNetworks`."""
     from walle.system.importing import imported  # no other network needs it
 
     net: type = imported("net.name", path)

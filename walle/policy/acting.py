@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 # What few policies need is imported where it is used.
 Action = AnyArray | np.generic
 WHICH = ("best", "last")
-_FOLLOWING = "track"  # the name of the camera that follows the robot, in Gymnasium's models
 _BACKENDS = {"egl": "libegl1 (EGL)", "osmesa": "libosmesa6 (OSMesa)"}  # and how to install them
 _TRIAL = "import mujoco.{0} as gl; gl.GLContext(8, 8).make_current()"
 
@@ -96,11 +95,8 @@ class Policy:
 
     def __repr__(self) -> str:
         """The algorithm, the environment, the steps and the file, in one line."""
-        steps = f"{self.origin.env_steps:,} steps"
-        return (
-            f"<Policy of {self.origin.algorithm} on {self.spec.id} after {steps}, "
-            f"{self.origin.checkpoint}>"
-        )
+        file, algorithm, steps, _ = self.origin
+        return f"<Policy of {algorithm} on {self.spec.id} after {steps:,} steps, {file}>"
 
     @property
     def obs_dim(self) -> int:
@@ -371,8 +367,7 @@ def _spaces_of_env(spec: EnvSpec, seed: int) -> Spaces:
 def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:
     """What `load` makes the policy's network from, as plain values for a checkpoint.
 
-    Returns:
-        None if the algorithm makes a network of its own, which `load` then asks it for.
+    None if the algorithm makes a network of its own, which `load` then asks it for.
     """
     described = algorithm.policy_factory
     if not isinstance(described, PolicySpec):
@@ -414,9 +409,9 @@ def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
         return
     model: mujoco.MjModel = inner.model
     names = [model.camera(i).name for i in range(model.ncam)]
-    if _FOLLOWING not in names:
+    if "track" not in names:  # the camera that follows the robot, in Gymnasium's models
         return
-    inner.mujoco_renderer.camera_id = names.index(_FOLLOWING)
+    inner.mujoco_renderer.camera_id = names.index("track")
     # Planes are drawn without an end, their texture as large as before.
     for floor in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
         size, material = model.geom_size[floor, :2], model.geom_matid[floor]

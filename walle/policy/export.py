@@ -127,14 +127,10 @@ class SeeingModule(ActingModule):
 def export(policy: Policy, file: str | Path) -> float:
     """Writes the policy to a file, and compares the file with the policy.
 
-    Args:
-        policy: the policy to export.
-        file: its ending decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are
-            called `obs` and `state`, outputs `action` and `next_state`. An observation that is a
-            single image is `obs`; with several parts they are `vector`, `image0`, `image1`, …
-
-    Returns:
-        the largest difference of an action or a state, over a thousand observations.
+    The ending decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are called `obs`
+    and `state`, outputs `action` and `next_state`. An observation that is a single image is `obs`;
+    with several parts they are `vector`, `image0`, `image1`, … Returns the largest difference of an
+    action or a state, over a thousand observations.
 
     Raises:
         ConfigError: the file has another ending, or a package is missing.

@@ -77,10 +77,7 @@ def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
     """Runs episodes in real time until the window is closed.
 
     Environments that open their own window run a single episode. With equal seeds the episodes are
-    those of `walle.evaluate`, in their order.
-
-    Raises:
-        ConfigError: there is no display.
+    those of `walle.evaluate`, in their order. Without a display it raises a `ConfigError`.
     """
     if not has_display():
         raise ConfigError(
@@ -125,15 +122,10 @@ def film(
 ) -> Video:
     """An episode of every policy, side by side; the last picture of a shorter one stays.
 
-    It is the first episode that `walle.evaluate` runs with this seed.
-
-    Args:
-        policies: at most sixteen.
-        labels: a line for each picture; no lines by default.
-        seed: as for `walle.evaluate`.
-        deterministic: take the likeliest actions.
-        most_fps: pictures are left out where an environment draws more in a second.
-        most_steps: the video ends after so many actions; None shows whole episodes.
+    It is the first episode that `walle.evaluate` runs with this seed. At most sixteen policies fit,
+    and `labels` has a line of text for each. Pictures are left out where an environment draws more
+    than `most_fps` in a second. The video ends after `most_steps` actions; None shows whole
+    episodes.
 
     Raises:
         ConfigError: an environment cannot be drawn here; the message says what to install.
@@ -174,9 +166,6 @@ def film_while_learning(
     It takes the snapshot and the environment steps so far, and returns the file, videos/STEPS.mp4
     or .gif, as `ending` names it. One picture is drawn here, so that what cannot be drawn is
     refused before the run starts. `most_steps` is as for `film`.
-
-    Raises:
-        ConfigError: a package is missing, or the environment cannot be drawn.
     """
     most = most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")
     fps = min(MOST_FPS_WHILE_LEARNING, most)
@@ -254,10 +243,8 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
 def most_fps(path: Path, setting: str | None = None) -> int:
     """The most pictures a second that a file with this ending will hold.
 
-    `setting` names the setting that asks for the file; without one `video=` does.
-
-    Raises:
-        ConfigError: the ending is neither .mp4 nor .gif, or a package is missing.
+    Refuses other endings than .mp4 and .gif, and .mp4 without its package. `setting` names the
+    setting that asks for the file; without one `video=` does.
     """
     if path.suffix == ".gif":
         return _GIF_FPS
