@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from benchmarks.provenance import ROOT
+from benchmarks.options import chosen
+from benchmarks.programs import THREADS
+from benchmarks.provenance import ROOT, why_absent
 
 PEERS = {"sb3": "stable-baselines3", "sbx": "sbx-rl"}
 _ONE_THREAD_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
+class Contestant(NamedTuple):
+    """A contestant that answers."""
+
+    name: str  # in the tables
+    system: str  # the worker's function
+    learners: int = 1
+    shards: int = 1  # of a minibatch
+    same: bool = False  # whether walle does no more than the peers, with their hyperparameters
+
+
+def contestants(
+    args: argparse.Namespace, own: Sequence[Contestant], baseline: str
+) -> list[Contestant]:
+    """Walle's `own`, the peers, and the system `baseline` with more learners.
+
+    Prints a line for each peer that cannot take part.
+    """
+    found = list(own)
+    for name, package in PEERS.items():
+        reason = why_absent(args.peers, (package,), "--peers")
+        if reason:
+            print(f"{name}: left out, {reason}", flush=True)
+        else:
+            found.append(Contestant(name, name))
+    for k in args.learners:
+        found.append(Contestant(f"walle-{k}-shards", baseline, 1, k))
+        found.append(Contestant(f"walle-{k}-learners", baseline, k, k))
+    names = chosen([contestant.name for contestant in found], args.only)
+    return [contestant for contestant in found if contestant.name in names]
+
+
 def limits(threads: int) -> dict[str, str]:
     """Environment variables that limit all libraries to `threads` threads; JAX takes one or all."""
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     jax = {"XLA_FLAGS": _ONE_THREAD_XLA} if threads == 1 else {}
-    return {**dict.fromkeys(names, str(threads)), **jax, "JAX_PLATFORMS": "cpu"}
+    return {**dict.fromkeys(THREADS, str(threads)), **jax, "JAX_PLATFORMS": "cpu"}
 
 
 @contextmanager

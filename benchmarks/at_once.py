@@ -3,7 +3,7 @@
     python at_once.py CORE
 
 times a piece of work on the core for every line of input. On cores of one's own the answer of
-`Pieces.slowdown` is 1. Where it is above 1, for example because other programs take the cores or
+`slowdown_on` is 1. Where it is above 1, for example because other programs take the cores or
 the cores share a clock, no program can be as many times as fast as it has cores.
 """
 
@@ -13,8 +13,9 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 if not __package__:  # run by its path: make the folder above importable instead of this one
@@ -25,36 +26,28 @@ from walle.launcher.machine_check import time_on
 PIECES = 5
 
 
-class Pieces:
-    """Processes that do nothing in common, one on each core."""
+def _slowdown(processes: list[subprocess.Popen[str]]) -> list[float]:
+    """Seconds of a piece on all cores at once over the same core's alone, of each core."""
+    alone = [_medians([process])[0] for process in processes]
+    return [together / single for together, single in zip(_medians(processes), alone, strict=True)]
 
-    def __init__(self, processes: list[subprocess.Popen[str]]) -> None:
-        """`processes` run this file."""
-        self._processes = processes
 
-    def slowdown(self) -> list[float]:
-        """Seconds of a piece on all cores at once over the same core's alone, of each core."""
-        alone = [self._medians([process])[0] for process in self._processes]
-        at_once = self._medians(self._processes)
-        return [together / single for together, single in zip(at_once, alone, strict=True)]
-
-    @staticmethod
-    def _medians(processes: list[subprocess.Popen[str]]) -> list[float]:
-        """Each process's median seconds of several pieces that all do at the same time."""
-        for process in processes:
-            assert process.stdin
-            process.stdin.write("\n" * PIECES)
-            process.stdin.flush()
-        found = []
-        for process in processes:
-            assert process.stdout
-            found.append([float(process.stdout.readline()) for _ in range(PIECES)])
-        return [statistics.median(each) for each in found]
+def _medians(processes: list[subprocess.Popen[str]]) -> list[float]:
+    """Each process's median seconds of several pieces that all do at the same time."""
+    for process in processes:
+        assert process.stdin
+        process.stdin.write("\n" * PIECES)
+        process.stdin.flush()
+    found = []
+    for process in processes:
+        assert process.stdout
+        found.append([float(process.stdout.readline()) for _ in range(PIECES)])
+    return [statistics.median(each) for each in found]
 
 
 @contextmanager
-def pieces_on(count: int) -> Iterator[Pieces]:
-    """A context with `Pieces` on the first `count` usable cores; its processes end with it."""
+def slowdown_on(count: int) -> Iterator[Callable[[], list[float]]]:
+    """A context with a function that measures the first `count` usable cores."""
     with ExitStack() as stack:
         processes = []
         for core in sorted(os.sched_getaffinity(0))[:count]:
@@ -65,7 +58,7 @@ def pieces_on(count: int) -> Iterator[Pieces]:
                 text=True,
             )
             processes.append(stack.enter_context(process))  # leaving closes its input and waits
-        yield Pieces(processes)
+        yield partial(_slowdown, processes)
 
 
 def main() -> int:

@@ -10,8 +10,6 @@ the pair's repetition.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import statistics
 import subprocess
@@ -26,9 +24,10 @@ from typing import Any
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.options import parser_of
+from benchmarks.programs import RUN, read_csv
 from benchmarks.provenance import provenance, write_json
 
-RUN = [sys.executable, "-m", "walle.run"]
 SETTINGS = (
     "env=halfcheetah",
     "sampler.n=2",
@@ -46,10 +45,9 @@ SETTINGS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--cores", type=int, nargs=2, default=sorted(os.sched_getaffinity(0))[:2])
-    parser.add_argument("--json", type=Path)
     parser.add_argument("overrides", nargs="*", help="further settings of the runs")
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {"provenance": provenance({})}
@@ -81,8 +79,7 @@ def collect_s(balance: str, overrides: Sequence[str]) -> float:
     with tempfile.TemporaryDirectory() as name:
         settings = [*SETTINGS, *overrides, f"sampler.balance={balance}", f"hydra.run.dir={name}"]
         subprocess.run([*RUN, *settings], check=True, stdout=subprocess.DEVNULL)
-        with (Path(name) / "iterations.csv").open() as file:
-            rows = list(csv.DictReader(file))
+        rows = read_csv(Path(name) / "iterations.csv")
     return statistics.median(float(row["collect_s"]) for row in rows[len(rows) // 4 :])
 
 

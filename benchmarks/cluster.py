@@ -32,7 +32,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 
 import numpy as np
 
-from benchmarks.options import duration, positive
+from benchmarks.options import duration, parser_of, positive
 from benchmarks.programs import read_csv
 from benchmarks.provenance import provenance, write_json
 from walle.config import compose
@@ -54,7 +54,7 @@ WARM_UP, ONE_EIGHTH = 5, 8
 
 def main() -> int:
     """Measures what was asked for, and prints it beside the promises."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--nodes", nargs="+", type=positive, default=[1, 3])
     parser.add_argument("--batch-sizes", nargs="+", type=positive, default=[3072, 32768])
@@ -63,7 +63,6 @@ def main() -> int:
     parser.add_argument("--per-node", type=positive, default=16)
     parser.add_argument("--steps", type=positive, default=128, help="of each lane in a slow round")
     parser.add_argument("--rounds", type=positive, default=6)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     report: dict[str, Any] = {"provenance": provenance({})}
     report["provenance"]["ray"] = node.versions()["ray"]
@@ -265,14 +264,18 @@ def step_s(
 ) -> list[float]:
     """The seconds of collecting, for each environment step, in each round but the first."""
     size = lanes * steps
-    settings = ["env=slow", f"env.step_ms={args.step_ms}", f"sampler.lanes={lanes}", *sampler]
-    settings += [f"batch_size={size}", f"total_steps={size * (1 + rounds)}", "algo.epochs=1"]
-    settings += [f"algo.minibatch_size={size}", "algo.compile=false", "eval.every=null"]
-    settings += ["checkpoint.every=null", "logger.progress=quiet"]
     with tempfile.TemporaryDirectory() as name:
-        train(compose(settings), Path(name) / "run")
+        train(slow_run(args.step_ms, lanes, size, 1 + rounds, *sampler), Path(name) / "run")
         rows = read_csv(Path(name) / "run" / "iterations.csv")
     return [float(row["collect_s"]) / size for row in rows[1:]]
+
+
+def slow_run(step_ms: float, lanes: int, size: int, rounds: int, *sampler: str) -> Any:
+    """The configuration of a run of `rounds` rounds of `size` steps that wait `step_ms` each."""
+    settings = [f"env.step_ms={step_ms}", f"sampler.lanes={lanes}", f"batch_size={size}", *sampler]
+    settings += [f"total_steps={size * rounds}", f"algo.minibatch_size={size}", "algo.epochs=1"]
+    quiet = ("eval.every=null", "checkpoint.every=null", "logger.progress=quiet")
+    return compose(["env=slow", *settings, "algo.compile=false", *quiet])
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ the machine.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import sys
@@ -24,19 +23,18 @@ from typing import Any
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.options import core_count, positive
-from benchmarks.programs import Program, read_csv, walle_run
+from benchmarks.options import core_count, parser_of, positive
+from benchmarks.programs import Program, read_csv, running, walle_run
 from benchmarks.provenance import provenance, write_json
 from benchmarks.turns import charged_to_compiling
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints a line for each run."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("overrides", nargs="*", default=["env=halfcheetah"], metavar="OVERRIDE")
     parser.add_argument("--cores", type=core_count, default=1)
     parser.add_argument("--repetitions", type=positive, default=3)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     cores = sorted(os.sched_getaffinity(0))[: options.cores]
     report: dict[str, Any] = {"provenance": provenance({}), "cores": cores, "cold": [], "warm": []}
@@ -63,12 +61,12 @@ def short_run(overrides: Sequence[str], cores: list[int], cache: str) -> dict[st
         directory = Path(name)
         program = Program(walle_run(settings, directory), cores, threads=None, environ=caches)
         before, began = processor_s(), time.monotonic()
-        run = program.start(directory / "stdout", directory / "stderr")
-        while run.poll() is None and not read_csv(directory / "run" / "iterations.csv"):
-            time.sleep(0.01)
-        first_s = time.monotonic() - began
-        if run.wait():
-            raise SystemExit((directory / "stderr").read_text()[-2000:])
+        with running(program, directory) as run:
+            while run.poll() is None and not read_csv(directory / "run" / "iterations.csv"):
+                time.sleep(0.01)
+            first_s = time.monotonic() - began
+            if run.wait():
+                raise SystemExit((directory / "stderr").read_text()[-2000:])
         return {
             "first round": first_s,
             "compiling": charged_to_compiling(directory / "run"),

@@ -32,26 +32,14 @@ from typing import Any
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.options import core_count, duration, positive
+from benchmarks.lineup import TASKS, default_walle
+from benchmarks.options import add_peers, core_count, duration, parser_of, positive
 from benchmarks.programs import Need, Program, loop, walle_run
 from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown
 from benchmarks.turns import Entry, WalleRun, in_turn, lined_up, present, rate
 
 LIMIT, WALLE = "limit", "walle"
-TASKS = [
-    "HalfCheetah",
-    "Hopper",
-    "Walker2d",
-    "Swimmer",
-    "Reacher",
-    "Pusher",
-    "Ant",
-    "Humanoid",
-    "HumanoidStandup",
-    "InvertedPendulum",
-    "InvertedDoublePendulum",
-]
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -76,25 +64,17 @@ def main(argv: list[str] | None = None) -> int:
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--tasks", nargs="+", default=TASKS, help="names; -v5 unless they say")
     parser.add_argument("--repetitions", type=positive, default=5)
     parser.add_argument("--steps", type=positive, default=300_000, help="of a contestant's turn")
     parser.add_argument("--seconds", type=duration, default=3.0, help="a turn's end, if sooner")
-    parser.add_argument(
-        "--cores", type=core_count, default=2, help="N: samplers, threads, processes"
-    )
-    parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
-    parser.add_argument(
-        "--lanes", type=positive, default=256, help="of walle and the limit, in all"
-    )
+    parser.add_argument("--cores", type=core_count, default=2, help="N: samplers and the like")
+    parser.add_argument("--lanes", type=positive, default=256, help="of walle and the limit")
     parser.add_argument("--batch-size", type=positive, default=20_480, help="of walle's rounds")
     parser.add_argument("--envs", type=positive, default=8, help="of SB3, of Gymnasium's vectors")
-    parser.add_argument("--peers", help="the python that has EnvPool and Stable-Baselines3")
+    add_peers(parser, "EnvPool and Stable-Baselines3")
     parser.add_argument("--sample-factory", help="the python that has Sample Factory")
-    parser.add_argument("--json", type=Path, help="where to write everything")
     return parser.parse_args(argv)
 
 
@@ -153,13 +133,10 @@ def peers(env_id: str, cores: list[int], options: argparse.Namespace) -> Iterato
 def walle(env_id: str, samplers: int, options: argparse.Namespace) -> dict[str, object]:
     """A lock-step run with a constant policy, so that its physics costs as much as the others'."""
     return {
-        "env": "gym",
-        "env.id": env_id,
-        "sampler.n": samplers,
+        **default_walle(env_id, 10**12, samplers, max_lag=0, seed=0),
         "sampler.lanes": options.lanes,
         "sampler.pin": "true",
         "batch_size": options.batch_size,
-        "total_steps": 10**12,
         "algo.epochs": 1,
         "algo.minibatch_size": options.batch_size,
         "algo.learning_rate": 1e-12,

@@ -37,7 +37,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 
 from benchmarks import lineup, race
 from benchmarks.lineup import needed, peer, same_in_walle, sample_factory
-from benchmarks.options import core_count, duration, positive
+from benchmarks.options import add_peers, core_count, duration, positive
 from benchmarks.programs import Program, walle_run
 from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown, spread
@@ -67,13 +67,12 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     common = argparse.ArgumentParser(add_help=False)
+    add_peers(common, "Stable-Baselines3 and SBX")
     common.add_argument("--task", default="HalfCheetah-v5", help="any id that env=gym takes")
     common.add_argument(
         "--cores", type=core_count, default=2, help="N: samplers, and what peers may use"
     )
-    common.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
     common.add_argument("--threads", type=positive, default=1, help="torch's, in SB3")
-    common.add_argument("--peers", help="the python that has Stable-Baselines3 and SBX")
     common.add_argument("--sample-factory", help="the python that has Sample Factory")
     common.add_argument("--json", type=Path, help="where to write everything")
     commands = parser.add_subparsers(dest="what", required=True)

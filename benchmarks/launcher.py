@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 HERE = Path(__file__).resolve().parent
 SHORT_RUN = (
     "env=gym",
@@ -44,7 +46,11 @@ class Sample(NamedTuple):
 
 @contextmanager
 def sweep(task: str, directory: Path, *overrides: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Starts a sweep in the background."""
+    """A context with a sweep in the background; it waits for the end of the sweep.
+
+    Raises:
+        RuntimeError: the sweep failed; the message holds its output.
+    """
     path = os.pathsep.join([str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")])
     environ = os.environ | {
         "PYTHONPATH": path,
@@ -56,19 +62,11 @@ def sweep(task: str, directory: Path, *overrides: str) -> Iterator[subprocess.Po
         process = subprocess.Popen(command, env=environ, stdout=output, stderr=output)
     try:
         yield process
+        if process.wait():
+            raise RuntimeError((directory / "output").read_text())
     finally:
         process.terminate()
         process.wait()
-
-
-def finish(process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Waits for the end of the sweep.
-
-    Raises:
-        RuntimeError: the sweep failed; the message holds its output.
-    """
-    if process.wait() != 0:
-        raise RuntimeError((directory / "output").read_text())
 
 
 def read_stamps(directory: Path) -> list[tuple[str, float]]:
@@ -96,8 +94,8 @@ def overhead(jobs: int, samplers: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         runs = (*SHORT_RUN, f"sampler.n={samplers}", f"seed={seeds}")
-        with sweep("run", directory, *runs, "hydra.launcher.exclusive=true") as process:
-            finish(process, directory)
+        with sweep("run", directory, *runs, "hydra.launcher.exclusive=true"):
+            pass
         between = gaps(read_stamps(directory))
     print(f"{len(between)} gaps, n={samplers}: from the end of a job to the next one's first step")
     print(f"median {statistics.median(between):.2f} s, largest {max(between):.2f} s")
@@ -111,7 +109,6 @@ def many(jobs: int) -> None:
         began = time.monotonic()
         with sweep("nothing", directory, seeds, "hydra.launcher.cores=[0]") as process:
             samples = watch(process.pid, directory)
-            finish(process, directory)
         whole_s = time.monotonic() - began
         ends = [seconds for _, seconds in read_stamps(directory)]
     report(samples, ends, whole_s)
@@ -121,8 +118,8 @@ def watch(pid: int, directory: Path) -> list[Sample]:
     """Samples of jobs and memory until the process ends."""
     samples = []
     while (launcher_mb := resident_mb(pid)) is not None:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        warm_mb = resident_mb(int(children[0])) if children else None
+        children = psutil.Process(pid).children()
+        warm_mb = resident_mb(children[0].pid) if children else None
         if warm_mb is not None:
             samples.append(Sample(len(read_stamps(directory)), launcher_mb, warm_mb))
         time.sleep(0.5)
@@ -132,11 +129,9 @@ def watch(pid: int, directory: Path) -> list[Sample]:
 def resident_mb(pid: int) -> float | None:
     """Resident memory of a process in MB; None once it has ended."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except FileNotFoundError:
+        return psutil.Process(pid).memory_info().rss / 2**20 or None
+    except psutil.NoSuchProcess:
         return None
-    resident = [line.split()[1] for line in lines if line.startswith("VmRSS")]
-    return int(resident[0]) / 1024 if resident else None
 
 
 def report(samples: list[Sample], ends: list[float], whole_s: float) -> None:

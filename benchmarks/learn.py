@@ -24,40 +24,26 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.answers import PEERS, answering, asked
-from benchmarks.options import chosen, duration, positive
-from benchmarks.provenance import ROOT, provenance, why_absent, write_json
-from benchmarks.ratios import compared, shown, spread
+from benchmarks.answers import PEERS, Contestant, answering, asked, contestants
+from benchmarks.options import add_peers, duration, parser_of, positive
+from benchmarks.provenance import ROOT, provenance, write_json
+from benchmarks.ratios import add_ratios, shown, spread
 
 WORKER = ROOT / "benchmarks" / "learn_worker.py"
 FEWEST_TURNS = 2
 BASELINE, SAME = "walle-compiled", "walle-same"
+OWN = (
+    *(Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)),
+    Contestant(SAME, BASELINE, same=True),
+)
 RATIOS = {BASELINE: "times_walle_compiled", SAME: "times_walle_same"}
-
-
-class Contestant(NamedTuple):
-    """A contestant.
-
-    Attributes:
-        name: in the tables.
-        system: the worker's function.
-        learners: their number.
-        shards: of a minibatch.
-        same: whether walle does no more than the peers, with their hyperparameters.
-    """
-
-    name: str
-    system: str
-    learners: int = 1
-    shards: int = 1
-    same: bool = False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -66,8 +52,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     report: dict[str, Any] = {"provenance": provenance({"peers": args.peers}), "cases": []}
     with ExitStack() as stack:
         processes = {
-            contestant: stack.enter_context(worker(args, contestant))
-            for contestant in contestants(args)
+            contestant: stack.enter_context(
+                answering(
+                    args.peers if contestant.system in PEERS else sys.executable,
+                    WORKER,
+                    contestant.learners,  # as many cores
+                )
+            )
+            for contestant in contestants(args, OWN, BASELINE)
         }
         for width in args.widths:
             for minibatch in args.minibatches:
@@ -80,10 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--peers", help="the python of an environment with SB3 and SBX")
+    parser = parser_of(__doc__)
+    add_peers(parser, "SB3 and SBX")
     parser.add_argument("--minibatches", type=positive, nargs="+", default=[64, 256, 1000, 4096])
     parser.add_argument("--widths", type=positive, nargs="+", default=[64, 256])
     parser.add_argument("--samples", type=positive, default=20_000)
@@ -91,34 +81,7 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=positive, default=5, help="turns of each, at most")
     parser.add_argument("--seconds", type=duration, default=5.0, help="of one's turns in a case")
     parser.add_argument("--learners", type=positive, nargs="*", default=[2])
-    parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
-    parser.add_argument("--json", type=Path, help="where to write everything")
     return parser.parse_args(argv)
-
-
-def contestants(args: argparse.Namespace) -> list[Contestant]:
-    """The contestants; prints a line for each peer that cannot take part."""
-    found = [Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)]
-    found.append(Contestant(SAME, BASELINE, same=True))
-    for name, package in PEERS.items():
-        reason = why_absent(args.peers, (package,), "--peers")
-        if reason:
-            print(f"{name}: left out, {reason}", flush=True)
-        else:
-            found.append(Contestant(name, name))
-    for k in args.learners:
-        found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
-        found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
-    names = chosen([contestant.name for contestant in found], args.only)
-    return [contestant for contestant in found if contestant.name in names]
-
-
-def worker(
-    args: argparse.Namespace, contestant: Contestant
-) -> AbstractContextManager[subprocess.Popen[str]]:
-    """A context with a contestant's process, pinned to as many cores as it has learners."""
-    python = args.peers if contestant.system in PEERS else sys.executable
-    return answering(python, WORKER, contestant.learners)
 
 
 def measure(
@@ -140,21 +103,13 @@ def measure(
                 mine.append(asked(processes[contestant], "go"))
     steps = args.epochs * -(-args.samples // minibatch)
     results = {c.name: {**hello[c], **summary(mine, steps)} for c, mine in turns.items()}
-    return {**case, "steps": steps, "results": with_ratios(results)}
+    add_ratios(results, RATIOS)
+    return {**case, "steps": steps, "results": results}
 
 
 def has_turn(turns: Sequence[Mapping[str, float]], seconds: float) -> bool:
     """Whether a contestant takes another turn after these turns."""
     return len(turns) < FEWEST_TURNS or sum(turn["update_s"] for turn in turns) < seconds
-
-
-def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds each turn's time as a multiple of both compiled updates of walle, if measured."""
-    seconds = {name: result["seconds"] for name, result in results.items()}
-    for baseline, unit in RATIOS.items():
-        for name, ratios in compared(seconds, baseline, unit).items():
-            results[name] |= ratios
-    return results
 
 
 def summary(turns: list[dict[str, float]], steps: int) -> dict[str, Any]:

@@ -157,8 +157,8 @@ class Idle(gym.Env[Any, Any]):
         return np.zeros(OBS, np.float32), {}
 
 
-def baseline(case: dict[str, Any], make: Callable[[Any, dict[str, Any]], Any]) -> Update:
-    """Fills Stable-Baselines3's rollout buffer; `make` builds its PPO or SBX's."""
+def baseline(case: dict[str, Any], ppo: Any, tanh: Any) -> tuple[Update, Update]:
+    """Fills the rollout buffer of Stable-Baselines3's PPO or SBX's."""
     import torch
     from stable_baselines3.common.logger import configure
     from stable_baselines3.common.vec_env import DummyVecEnv
@@ -179,7 +179,10 @@ def baseline(case: dict[str, Any], make: Callable[[Any, dict[str, Any]], Any]) -
         "normalize_advantage": False,
         "device": "cpu",
     }
-    model = make(DummyVecEnv([Idle] * lanes), arguments)
+    width = [case["width"]] * 2
+    policy = {"net_arch": {"pi": width, "vf": width}, "activation_fn": tanh}
+    envs = DummyVecEnv([Idle] * lanes)
+    model = ppo("MlpPolicy", envs, policy_kwargs=policy, **arguments)
     model.set_logger(configure(format_strings=[]))
     obs, action, reward = experience(steps, lanes)
 
@@ -192,7 +195,7 @@ def baseline(case: dict[str, Any], make: Callable[[Any, dict[str, Any]], Any]) -
         buffer.compute_returns_and_advantage(torch.zeros(lanes), np.zeros(lanes))
         model.train()
 
-    return update
+    return update, nothing
 
 
 def sb3(case: dict[str, Any]) -> tuple[Update, Update]:
@@ -200,12 +203,7 @@ def sb3(case: dict[str, Any]) -> tuple[Update, Update]:
     import torch
     from stable_baselines3 import PPO
 
-    def make(env: Any, arguments: dict[str, Any]) -> Any:
-        width = [case["width"]] * 2
-        policy = {"net_arch": {"pi": width, "vf": width}, "activation_fn": torch.nn.Tanh}
-        return PPO("MlpPolicy", env, policy_kwargs=policy, **arguments)
-
-    return baseline(case, make), nothing
+    return baseline(case, PPO, torch.nn.Tanh)
 
 
 def sbx(case: dict[str, Any]) -> tuple[Update, Update]:
@@ -213,12 +211,7 @@ def sbx(case: dict[str, Any]) -> tuple[Update, Update]:
     import flax.linen as nn
     from sbx import PPO
 
-    def make(env: Any, arguments: dict[str, Any]) -> Any:
-        width = [case["width"]] * 2
-        policy = {"net_arch": {"pi": width, "vf": width}, "activation_fn": nn.tanh}
-        return PPO("MlpPolicy", env, policy_kwargs=policy, **arguments)
-
-    return baseline(case, make), nothing
+    return baseline(case, PPO, nn.tanh)
 
 
 def floor(case: dict[str, Any]) -> tuple[Update, Update]:

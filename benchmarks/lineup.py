@@ -14,6 +14,10 @@ from typing import Any
 
 from benchmarks.programs import Need, Program, loop
 
+TASKS = (
+    *("HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Reacher", "Pusher", "Ant"),
+    *("Humanoid", "HumanoidStandup", "InvertedPendulum", "InvertedDoublePendulum"),
+)
 _PACKAGES = {
     "sb3": ("stable-baselines3", "mujoco"),
     "sbx": ("sbx-rl", "mujoco"),
@@ -31,12 +35,8 @@ def needed(options: argparse.Namespace, whom: str) -> Need:
 def same_in_walle(task: str, samples: int, samplers: int, max_lag: int) -> dict[str, object]:
     """Walle's overrides for `hyperparameters.same`; most of its values are defaults."""
     return {
-        "env": "gym",
-        "env.id": task,
-        "sampler.n": samplers,
-        "sampler.max_lag": max_lag,
+        **default_walle(task, 10**12, samplers, max_lag, seed=0),
         "batch_size": samples,
-        "total_steps": 10**12,
         "algo.epochs": 10,
         "algo.minibatch_size": 64,
         "algo.schedule": "constant",
@@ -70,16 +70,10 @@ def peer(
     steps: int,
 ) -> Program:
     """Stable-Baselines3 or SBX with settings of benchmarks/hyperparameters.py."""
-    case = {
-        "library": library,
-        "task": options.task,
-        "steps": steps,
-        "seed": seed,
-        "threads": options.threads,
-        **settings,
-    }
-    command = loop(options.peers, "ppo_training.py", json.dumps(case))
-    return Program(command, cores, threads=options.threads)
+    threads = options.threads
+    case = {"library": library, "task": options.task, "steps": steps, "seed": seed}
+    words = json.dumps({**case, "threads": threads, **settings})
+    return Program(loop(options.peers, "ppo_training.py", words), cores, threads)
 
 
 def sample_factory(
@@ -171,20 +165,13 @@ def cleanrl() -> dict[str, Any]:
     """
     return {
         "envs": 1,
-        "net": {"width": 64, "activation": "tanh", "log_std_init": 0.0},
+        "net": {**TANH_64, "log_std_init": 0.0},
         "linear_schedule": True,
         "ppo": {
-            "n_steps": 2048,
-            "batch_size": 64,
-            "n_epochs": 10,
-            "learning_rate": 3e-4,
-            "gamma": 0.99,
+            **same(2048, envs=1)["ppo"],
             "gae_lambda": 0.95,
-            "clip_range": 0.2,
             "clip_range_vf": 0.2,
-            "ent_coef": 0.0,
-            "vf_coef": 0.25,
-            "max_grad_norm": 0.5,
+            "normalize_advantage": True,
         },
     }
 

@@ -29,21 +29,21 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.answers import PEERS, answering, asked, limits
-from benchmarks.options import chosen, positive
-from benchmarks.programs import Program, read_csv, walle_run
+from benchmarks.answers import PEERS, Contestant, answering, asked, contestants, limits
+from benchmarks.options import add_peers, parser_of, positive
+from benchmarks.programs import Program, read_csv, running, walle_run
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
-from benchmarks.ratios import compared, shown
+from benchmarks.ratios import add_ratios, shown
 
 WORKER = ROOT / "benchmarks" / "off_policy_worker.py"
 BASELINE = "walle-compiled"
 UNIT = "times_walle"
-OWN = ("floor", "walle-eager", BASELINE)
+OWN = [Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)]
 ENV, STARTS = "HalfCheetah-v5", 5_000
 TURN_S = 10.0
 ON_PATH = {"PYTHONPATH": str(ROOT)}
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(race_table(report["end_to_end"]), flush=True)
         write_json(args.json, report)
         return 0
-    taking_part = contestants(args)
+    taking_part = contestants(args, OWN, BASELINE)
     for threads in args.threads:
         for algorithm in args.algorithms:
             report["cases"].append(measure(args, taking_part, algorithm, threads))
@@ -70,49 +70,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--peers", help="the python of an environment with SB3 and SBX")
+    parser = parser_of(__doc__)
+    add_peers(parser, "SB3 and SBX")
     parser.add_argument("--algorithms", nargs="+", default=["sac", "td3"], choices=["sac", "td3"])
     parser.add_argument("--threads", type=positive, nargs="+", default=[1])
     parser.add_argument("--learners", type=positive, nargs="*", default=[2])
     parser.add_argument("--minibatch", type=positive, default=256)
     parser.add_argument("--width", type=positive, default=256)
     parser.add_argument("--updates", type=positive, default=256, help="of a turn")
-    parser.add_argument(
-        "--at-once", type=positive, default=64, help="updates a call of the peers takes"
-    )
+    parser.add_argument("--at-once", type=positive, default=64, help="of a call of the peers")
     parser.add_argument("--repeats", type=positive, default=5)
-    parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
     parser.add_argument("--end-to-end", type=positive, metavar="STEPS", help="train instead")
-    parser.add_argument("--json", type=Path, help="where to write everything")
     return parser.parse_args(argv)
-
-
-class Contestant(NamedTuple):
-    """A contestant: its name, the worker's function, learners and shards."""
-
-    name: str
-    system: str
-    learners: int = 1
-    shards: int = 1
-
-
-def contestants(args: argparse.Namespace) -> list[Contestant]:
-    """The contestants; prints a line for each peer that cannot take part."""
-    found = [Contestant(name, name) for name in OWN]
-    for name, package in PEERS.items():
-        reason = why_absent(args.peers, (package,), "--peers")
-        if reason:
-            print(f"{name}: left out, {reason}", flush=True)
-        else:
-            found.append(Contestant(name, name))
-    for k in args.learners:
-        found.append(Contestant(f"walle-{k}-shards", BASELINE, 1, k))
-        found.append(Contestant(f"walle-{k}-learners", BASELINE, k, k))
-    names = chosen([contestant.name for contestant in found], args.only)
-    return [contestant for contestant in found if contestant.name in names]
 
 
 def measure(
@@ -134,15 +103,8 @@ def measure(
             for name, process in processes.items():
                 turns[name].append(asked(process, "go"))
     results = {name: {**hello[name], **summary(mine, args.updates)} for name, mine in turns.items()}
-    return {**same, "results": with_ratios(results)}
-
-
-def with_ratios(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Adds how many times walle's compiled time each turn took, if walle was measured."""
-    seconds = {name: result["seconds"] for name, result in results.items()}
-    for name, ratios in compared(seconds, BASELINE, UNIT).items():
-        results[name] |= ratios
-    return results
+    add_ratios(results, {BASELINE: UNIT})
+    return {**same, "results": results}
 
 
 def summary(turns: list[dict[str, float]], updates: int) -> dict[str, Any]:
@@ -180,16 +142,27 @@ def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))[:threads]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         scratch = Path(name)
-        programs = {"walle": Program(walle_command(args, threads, scratch), cores, threads)}
+        settings = {
+            "algo": "sac",
+            "env": "halfcheetah",
+            "algo.learning_starts": STARTS,
+            "sampler.n": threads,
+            "learner.threads": threads,
+            "total_steps": args.end_to_end,
+            "eval.every": "null",
+        }
+        programs = {"walle": Program(walle_run(settings, scratch), cores, threads)}
         reason = why_absent(args.peers, (PEERS["sb3"],), "--peers")
         if reason:
             print(f"sb3: left out, {reason}", flush=True)
         else:
-            sb3 = sb3_command(args, threads)
+            case = {"algorithm": "sac", "env": ENV, "steps": args.end_to_end, "threads": threads}
+            words = json.dumps({**case, "learning_starts": STARTS})
+            sb3 = [args.peers, "-W", "ignore", str(WORKER), words]
             programs["sb3"] = Program(sb3, cores, threads, {**limits(threads), **ON_PATH})
         seconds = take_turns(
             {
-                name: stack.enter_context(paused(program, scratch / name))
+                name: stack.enter_context(paused(program, scratch / f"{name}.output"))
                 for name, program in programs.items()
             }
         )
@@ -197,49 +170,19 @@ def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
         ours = last["return_mean"]
         returns: dict[str, float | None] = {"walle": float(ours) if ours else None}
         if "sb3" in programs:
-            said = (scratch / "sb3").read_text().splitlines()[-1]
+            said = (scratch / "sb3.output" / "stdout").read_text().splitlines()[-1]
             returns["sb3"] = json.loads(said)["return_mean"]
     steps = int(last["env_steps"])
     return {"steps": steps, "threads": threads, "seconds": seconds, "return_mean": returns}
 
 
-def walle_command(args: argparse.Namespace, threads: int, directory: Path) -> list[str]:
-    """The command of walle's run."""
-    settings = {
-        "algo": "sac",
-        "env": "halfcheetah",
-        "algo.learning_starts": STARTS,
-        "sampler.n": threads,
-        "learner.threads": threads,
-        "total_steps": args.end_to_end,
-        "eval.every": "null",
-    }
-    return walle_run(settings, directory)
-
-
-def sb3_command(args: argparse.Namespace, threads: int) -> list[str]:
-    """The command of SB3's run, with the same task and steps."""
-    case = {
-        "algorithm": "sac",
-        "env": ENV,
-        "steps": args.end_to_end,
-        "learning_starts": STARTS,
-        "threads": threads,
-    }
-    return [args.peers, "-W", "ignore", str(WORKER), json.dumps(case)]
-
-
 @contextmanager
-def paused(program: Program, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+def paused(program: Program, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A context with a program that is paused from its start, and ends after the body."""
-    process = program.start(out, out.with_suffix(".errors"))
-    try:
+    directory.mkdir()
+    with running(program, directory) as process:
         os.killpg(process.pid, signal.SIGSTOP)
         yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def take_turns(processes: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, float]:

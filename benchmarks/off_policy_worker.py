@@ -110,10 +110,21 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     return lambda: algorithm.improve(blocks), close
 
 
-def baseline(case: dict[str, Any], model: Any) -> tuple[Update, Update]:
+def baseline(case: dict[str, Any], library: Any) -> tuple[Update, Update]:
     """The training call of Stable-Baselines3 and SBX, as many updates a call as walle's rounds."""
     from stable_baselines3.common.logger import configure
 
+    model = getattr(library, case["algorithm"].upper())(
+        "MlpPolicy",
+        Idle(),
+        policy_kwargs={"net_arch": [case["width"]] * 2},
+        learning_rate=RATES[case["algorithm"]],
+        batch_size=case["minibatch"],
+        buffer_size=STORED,
+        gamma=GAMMA,
+        tau=TAU,
+        device="cpu",
+    )
     model.set_logger(configure(format_strings=[]))
     for obs, successor, action, reward in zip(*transitions(), strict=True):
         model.replay_buffer.add(obs, successor, action, reward, np.zeros(1), [{}])
@@ -125,35 +136,20 @@ def baseline(case: dict[str, Any], model: Any) -> tuple[Update, Update]:
     return updates, nothing
 
 
-def arguments(case: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of both libraries."""
-    return {
-        "policy_kwargs": {"net_arch": [case["width"]] * 2},
-        "learning_rate": RATES[case["algorithm"]],
-        "batch_size": case["minibatch"],
-        "buffer_size": STORED,
-        "gamma": GAMMA,
-        "tau": TAU,
-        "device": "cpu",
-    }
-
-
 def sb3(case: dict[str, Any]) -> tuple[Update, Update]:
     """Stable-Baselines3's updates."""
     import stable_baselines3
     import torch
 
     torch.set_num_threads(case["threads"])
-    algorithm = getattr(stable_baselines3, case["algorithm"].upper())
-    return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
+    return baseline(case, stable_baselines3)
 
 
 def sbx(case: dict[str, Any]) -> tuple[Update, Update]:
     """SBX's updates, in JAX."""
     import sbx
 
-    algorithm = getattr(sbx, case["algorithm"].upper())
-    return baseline(case, algorithm("MlpPolicy", Idle(), **arguments(case)))
+    return baseline(case, sbx)
 
 
 def floor(case: dict[str, Any]) -> tuple[Update, Update]:

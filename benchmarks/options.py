@@ -1,10 +1,26 @@
-"""Types of command-line options, which refuse bad values before anything starts."""
+"""Command-line options, which refuse bad values before anything starts."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """A parser with the option `--json`; its help is the docstring of a benchmark."""
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="where to write everything")
+    return parser
+
+
+def add_peers(parser: argparse.ArgumentParser, packages: str) -> None:
+    """Adds `--only`, and `--peers` for an interpreter with `packages`."""
+    parser.add_argument("--only", nargs="+", help="contestants, by the beginning of their names")
+    parser.add_argument("--peers", help=f"the python that has {packages}")
 
 
 def positive(text: str) -> int:

@@ -12,7 +12,6 @@ turn. The states at the end of a turn must be the same in all three.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -27,7 +26,8 @@ import numpy as np
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.options import positive
+from benchmarks.lineup import TASKS
+from benchmarks.options import parser_of, positive
 from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown, spread
 from benchmarks.turns import rotated
@@ -35,16 +35,17 @@ from walle.envs.mujoco.compiling import compile_model
 from walle.envs.mujoco.physics import clock_variable
 from walle.envs.mujoco_warnings import catch_mujoco_warnings
 
-TASKS = (
-    *("HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Reacher", "Pusher", "Ant"),
-    *("Humanoid", "HumanoidStandup", "InvertedPendulum", "InvertedDoublePendulum"),
-)
 LOADED, CLOCKLESS, WALLE = WAYS = ("as-loaded", "no-clock", "walle")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measures every task, prints a line for each, writes JSON on request."""
-    args = arguments(argv)
+    parser = parser_of(__doc__)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, metavar="TASK")
+    parser.add_argument("--steps", type=positive, default=2000, help="environment steps a turn")
+    parser.add_argument("--repetitions", type=positive, default=9, help="turns of each way")
+    parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)))
+    args = parser.parse_args(argv)
     os.sched_setaffinity(0, {args.core})
     catch_mujoco_warnings()
     report: dict[str, Any] = {"provenance": provenance({}), "tasks": {}}
@@ -57,19 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{task:<24}{spread(turns[LOADED], 'us')['median_us']:>14.1f}{cells}", flush=True)
         write_json(args.json, report)
     return 0
-
-
-def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS, metavar="TASK")
-    parser.add_argument("--steps", type=positive, default=2000, help="environment steps a turn")
-    parser.add_argument("--repetitions", type=positive, default=9, help="turns of each way")
-    parser.add_argument("--core", type=int, default=min(os.sched_getaffinity(0)))
-    parser.add_argument("--json", type=Path, help="where to write everything")
-    return parser.parse_args(argv)
 
 
 def measured(env_id: str, steps: int, repetitions: int) -> dict[str, list[float]]:

@@ -15,7 +15,6 @@ all cores that they took meanwhile, and how long learning took over the same wor
 from __future__ import annotations
 
 import argparse
-import resource
 import subprocess
 import sys
 import tempfile
@@ -28,13 +27,15 @@ from typing import Any, NamedTuple
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.cold_start import processor_s
+from benchmarks.options import parser_of
+from benchmarks.programs import RUN
 from benchmarks.provenance import provenance, write_json
 from walle.analysis.measuring.round_model import ERROR, predict, read_costs, read_rounds
 from walle.analysis.measuring.stats import Interval, mean_interval
 from walle.analysis.runs import load
 from walle.system.machine import busy_s, usable_cores
 
-RUN = [sys.executable, "-m", "walle.run"]
 COMMON = ("eval.every=null", "checkpoint.every=null", "logger.progress=quiet")
 WAITING = (
     *("env=slow", "env.step_ms=20", "sampler.lanes=64", "batch_size=256"),
@@ -49,27 +50,16 @@ WARM_UP, FEWEST, MOST = 3, 5, 60  # iterations
 
 
 class Found(NamedTuple):
-    """A point of the comparison.
+    """A point of the comparison."""
 
-    Attributes:
-        task: a key of `TASKS`.
-        lag: the run's `sampler.max_lag`.
-        samplers: the run's `sampler.n`.
-        planned_s: seconds of an iteration in the plan, with the ends of its interval.
-        measured_s: the mean of the run's, with its interval.
-        others: the share of all cores that other programs took.
-        learning: seconds of learning over those of the short run.
-        allowed: the largest relative error of the model.
-    """
-
-    task: str
-    lag: int
-    samplers: int
-    planned_s: Interval
-    measured_s: Interval
-    others: float
-    learning: float
-    allowed: float
+    task: str  # a key of `TASKS`
+    lag: int  # the run's `sampler.max_lag`
+    samplers: int  # the run's `sampler.n`
+    planned_s: Interval  # seconds of an iteration in the plan
+    measured_s: Interval  # the mean of the run's
+    others: float  # the share of all cores that other programs took
+    learning: float  # seconds of learning over those of the short run
+    allowed: float  # the largest relative error of the model
 
     @property
     def error(self) -> float:
@@ -79,7 +69,13 @@ class Found(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the points of the plan next to the runs'."""
-    options = parsed(arguments)
+    parser = parser_of(__doc__)
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--samplers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
+    parser.add_argument("--lags", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--seconds", type=float, default=15, help="of a run, about (default: 15)")
+    parser.add_argument("overrides", nargs="*", help="further settings of the runs")
+    options = parser.parse_args(arguments)
     report: dict[str, Any] = {"provenance": provenance({}), "points": []}
     heads = ("planned", "measured")
     print(f"{'':<24}{heads[0]:>24}{heads[1]:>24}{'error':>8}{'others':>8}{'learning':>10}")
@@ -93,18 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{within} of {len(found)} points within the errors that the plan allows for")
     write_json(options.json, report)
     return 0
-
-
-def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--samplers", type=int, nargs="+", default=[1, 2, 4, 8, 16, 32, 64])
-    parser.add_argument("--lags", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--seconds", type=float, default=15, help="of a run, about (default: 15)")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("overrides", nargs="*", help="further settings of the runs")
-    return parser.parse_args(arguments)
 
 
 def compared(options: argparse.Namespace, directory: Path) -> Iterator[Found]:
@@ -138,17 +122,11 @@ def walle(
     named = [f"sampler.n={samplers}", f"sampler.max_lag={lag}", f"hydra.run.dir={directory}"]
     steps = f"total_steps={int(batch) * iterations}"
     cores = usable_cores()
-    before, began = (busy_s(cores) or 0.0, own_s()), time.monotonic()
+    before, began = (busy_s(cores) or 0.0, processor_s()), time.monotonic()
     subprocess.run([*RUN, *settings, *named, steps, *more], check=True, stdout=subprocess.DEVNULL)
     took = time.monotonic() - began
-    others = (busy_s(cores) or 0.0) - before[0] - (own_s() - before[1])
+    others = (busy_s(cores) or 0.0) - before[0] - (processor_s() - before[1])
     return max(0.0, others) / took / len(cores)
-
-
-def own_s() -> float:
-    """Seconds of cores that the runs so far took, with all their processes."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def line(point: Found) -> str:

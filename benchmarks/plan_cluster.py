@@ -26,13 +26,12 @@ from unittest.mock import patch
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from benchmarks.cluster import simulated, started
-from benchmarks.options import duration, positive
+from benchmarks.cluster import simulated, slow_run, started
+from benchmarks.options import duration, parser_of, positive
 from benchmarks.provenance import provenance, write_json
 from walle.analysis.measuring.round_model import ERROR_SHARED, Costs, predict, read_costs
 from walle.analysis.measuring.stats import Interval, mean_interval
 from walle.analysis.runs import load
-from walle.config import compose
 from walle.sampling.cluster import node
 from walle.sampling.cluster.connection import Connection
 from walle.system.machine import usable_cores
@@ -90,14 +89,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--nodes", type=positive, default=3)
     parser.add_argument("--per-node", type=positive, default=16)
     parser.add_argument("--delays-ms", type=delay, nargs="+", default=[0.0, 50.0, 200.0])
     parser.add_argument("--step-ms", type=duration, default=20.0)
     parser.add_argument("--steps", type=positive, default=32, help="of each lane in a round")
     parser.add_argument("--rounds", type=positive, default=8, help="that count, of each run")
-    parser.add_argument("--json", type=Path)
     return parser.parse_args(arguments)
 
 
@@ -115,12 +113,8 @@ def run(directory: Path, args: argparse.Namespace, *sampler: str) -> Path:
     size = lanes * args.steps
     alone = "sampler.n=1" in sampler
     rounds = WARM_UP + (2 if alone else args.rounds)
-    settings = ["env=slow", f"env.step_ms={args.step_ms}", f"sampler.lanes={lanes}", *sampler]
-    settings += [] if alone else [f"sampler.per_node={args.per_node}"]
-    settings += [f"batch_size={size}", f"total_steps={size * rounds}", "algo.epochs=1"]
-    settings += [f"algo.minibatch_size={size}", "algo.compile=false", "eval.every=null"]
-    settings += ["checkpoint.every=null", "logger.progress=quiet"]
-    train(compose(settings), directory)
+    nodes = () if alone else (f"sampler.per_node={args.per_node}",)
+    train(slow_run(args.step_ms, lanes, size, rounds, *sampler, *nodes), directory)
     return directory
 
 

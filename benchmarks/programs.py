@@ -4,36 +4,32 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.provenance import ROOT
 
+RUN = [sys.executable, "-m", "walle.run"]
 _LOOPS = ROOT / "benchmarks" / "contestants"
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Program(NamedTuple):
-    """A command with its cores, threads and environment variables.
-
-    Attributes:
-        command: program and arguments.
-        cores: the cores that it may use.
-        threads: threads of the mathematical libraries; None for their default.
-        environ: environment variables in addition to the inherited ones.
-    """
+    """A command with its cores, threads and environment variables."""
 
     command: Sequence[str]
     cores: Sequence[int]
-    threads: int | None = 1
-    environ: Mapping[str, str] = {}
+    threads: int | None = 1  # of the mathematical libraries; None for their default
+    environ: Mapping[str, str] = {}  # in addition to the inherited variables
 
     def start(self, out: Path, errors: Path) -> subprocess.Popen[bytes]:
         """Starts the program in a new session, so that its children can be signalled with it."""
-        limits = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
+        limits = {} if self.threads is None else dict.fromkeys(THREADS, str(self.threads))
         with out.open("wb") as stdout, errors.open("ab") as stderr:
             return subprocess.Popen(
                 self.command,
@@ -45,6 +41,18 @@ class Program(NamedTuple):
                 env={**os.environ, **limits, **self.environ},
                 preexec_fn=lambda: os.sched_setaffinity(0, self.cores),
             )
+
+
+@contextmanager
+def running(program: Program, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A context with a program, which writes into `directory` and ends with all its children."""
+    process = program.start(directory / "stdout", directory / "stderr")
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):  # it may have ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 class Need(NamedTuple):
@@ -65,7 +73,7 @@ def walle_run(settings: Mapping[str, object], directory: Path) -> list[str]:
     """The command of a run that writes into `directory`/run and prints nothing."""
     quiet = {"logger.progress": "quiet", "hydra.run.dir": directory / "run"}
     words = [f"{key}={value}" for key, value in {**settings, **quiet}.items()]
-    return [sys.executable, "-m", "walle.run", *words]
+    return [*RUN, *words]
 
 
 def whole_lines(file: Path) -> list[str]:

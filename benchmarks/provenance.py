@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import platform
@@ -13,6 +12,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from walle.system.files import write_atomically
+from walle.system.machine import cpu_model
+from walle.timing import timestamp
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
@@ -38,12 +41,11 @@ _LIST_VERSIONS = (
 def provenance(pythons: Mapping[str, str | None]) -> dict[str, Any]:
     """The provenance of a report; call it before measuring, because it records the load.
 
-    Args:
-        pythons: the interpreters by system; None for a missing interpreter.
+    `pythons` are the interpreters by system; None stands for a missing interpreter.
     """
     return {
         "command": shlex.join(["python", *sys.orig_argv[1:]]),
-        "began": now(),
+        "began": timestamp(),
         "commit": commit(),
         "machine": {
             "cpu": cpu_model(),
@@ -63,15 +65,8 @@ def write_json(path: Path | None, report: dict[str, Any]) -> None:
     """Writes the report atomically; does nothing without a path."""
     if path is None:
         return
-    report["provenance"] |= {"written": now(), "load_after": os.getloadavg()}
-    scratch = path.with_name(f".{path.name}")
-    scratch.write_text(json.dumps(report, indent=1) + "\n")
-    os.replace(scratch, path)
-
-
-def now() -> str:
-    """The present time in UTC, to the second."""
-    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    report["provenance"] |= {"written": timestamp(), "load_after": os.getloadavg()}
+    write_atomically(path, json.dumps(report, indent=1) + "\n")
 
 
 def commit() -> str | None:
@@ -82,15 +77,6 @@ def commit() -> str | None:
     return subprocess.run(git, capture_output=True, text=True).stdout.strip() or None
 
 
-def cpu_model() -> str:
-    """The kernel's name of the processor."""
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text().splitlines() if path.exists() else ():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def versions(python: str) -> dict[str, str]:
     """The versions of an interpreter and of its `PACKAGES`."""
     run = subprocess.run([python, "-c", _LIST_VERSIONS, *PACKAGES], capture_output=True, check=True)
@@ -98,12 +84,9 @@ def versions(python: str) -> dict[str, str]:
 
 
 def why_absent(python: str | None, packages: Sequence[str], option: str) -> str | None:
-    """The reason why a contestant cannot take part; None if it can.
+    """Why a contestant that needs `packages` (of `PACKAGES`) is left out; None if it can take part.
 
-    Args:
-        python: the interpreter that needs the packages; None if it was not given.
-        packages: names from `PACKAGES`.
-        option: the command-line option for the interpreter.
+    `python` is the interpreter that the command-line option `option` names, if given.
     """
     if not python:
         return f"it needs {option}, a python that has {' and '.join(packages)}"

@@ -7,8 +7,6 @@ import contextlib
 import csv
 import json
 import math
-import os
-import signal
 import statistics
 import subprocess
 import tempfile
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import lineup
 from benchmarks.lineup import default_walle, needed, peer, sample_factory
-from benchmarks.programs import Need, Program, walle_run, whole_lines
+from benchmarks.programs import Need, Program, running, walle_run, whole_lines
 from benchmarks.provenance import write_json
 from benchmarks.turns import Launch, charged_to_compiling, present, rotated
 
@@ -39,23 +37,14 @@ class Mark(NamedTuple):
 
 
 class Lap(NamedTuple):
-    """A run of a contestant.
+    """A run of a contestant."""
 
-    Attributes:
-        name: the contestant.
-        seed: the seed of the run.
-        completed: whether the run ended without an error within the time.
-        total_s: seconds from the command to the end of the process.
-        launch: times of the start; None if no round ended.
-        marks: a mark for each round.
-    """
-
-    name: str
+    name: str  # of the contestant
     seed: int
-    completed: bool
-    total_s: float
-    launch: Launch | None
-    marks: list[Mark]
+    completed: bool  # the run ended without an error within the time
+    total_s: float  # seconds from the command to the end of the process
+    launch: Launch | None  # times of the start; None if no round ended
+    marks: list[Mark]  # one for each round
 
     def reached(self, return_mean: float) -> float:
         """The seconds to a return; infinite if the run did not reach it."""
@@ -165,9 +154,9 @@ def fill_cache(options: Options, cores: Sequence[int]) -> None:
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
             program = Program(walle_run(settings, directory), cores, threads=None)
-            process = program.start(directory / "stdout", directory / "stderr")
-            if process.wait():
-                raise SystemExit(f"walle cannot run:\n{(directory / 'stderr').read_text()}")
+            with running(program, directory) as process:
+                if process.wait():
+                    raise SystemExit(f"walle cannot run:\n{(directory / 'stderr').read_text()}")
 
 
 def lap(racer: Racer, seed: int, limit_s: float) -> Lap:
@@ -175,12 +164,9 @@ def lap(racer: Racer, seed: int, limit_s: float) -> Lap:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         begin = time.monotonic()
-        process = racer.program(seed, directory).start(directory / "stdout", directory / "stderr")
-        try:
+        with running(racer.program(seed, directory), directory) as process:
             marks = followed(process, directory / racer.log, begin, limit_s)
             total_s = time.monotonic() - begin
-        finally:
-            end(process)
         if process.returncode and total_s < limit_s:
             print(f"{racer.name} failed:\n{(directory / 'stderr').read_text()[-2000:]}", flush=True)
         launch = launched(racer, directory, marks) if marks else None
@@ -233,13 +219,6 @@ def followed(
         at_s = time.monotonic() - begin
         marks += [Mark(at_s, *found) for found in file.news()]
     return marks
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Ends the process and its children."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def launched(racer: Racer, directory: Path, marks: Sequence[Mark]) -> Launch:

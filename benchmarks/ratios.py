@@ -32,6 +32,14 @@ def compared(
     return found
 
 
+def add_ratios(results: dict[str, dict[str, Any]], units: Mapping[str, str]) -> None:
+    """Adds each turn's `seconds` as a multiple of each baseline's, by its unit, if measured."""
+    seconds = {name: result["seconds"] for name, result in results.items()}
+    for baseline, unit in units.items():
+        for name, ratios in compared(seconds, baseline, unit).items():
+            results[name] |= ratios
+
+
 def shown(result: Mapping[str, Any], unit: str) -> str:
     """The median with its range, such as "1.21 (1.10-1.34)"; "" where nothing was compared."""
     if unit not in result:

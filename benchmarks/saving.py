@@ -1,4 +1,4 @@
-"""The cost of states that survive: handing them over, saving them, going on from them.
+"""The cost of states that survive: handing them over, saving them, resuming from them.
 
     python benchmarks/saving.py [--env halfcheetah ...] [--steps 400000] [--json saving.json]
 
@@ -11,8 +11,6 @@ iterations.csv, on warm caches.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import statistics
 import subprocess
 import sys
@@ -28,6 +26,8 @@ import torch
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.options import parser_of
+from benchmarks.programs import RUN, read_csv
 from benchmarks.provenance import provenance, write_json
 from walle.config import compose
 from walle.nets.factory import NetSettings
@@ -37,20 +37,18 @@ from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.training import make_problem
 from walle.types import Lag, PolicySnapshot
 
-RUN = [sys.executable, "-m", "walle.run"]
 LANES, STEPS, ROUNDS = 32, 32, 60
 QUIET = ("logger.progress=quiet",)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the three costs."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     envs = ["halfcheetah", "ant", "humanoid", "cartpole", "lunar_lander"]
     parser.add_argument("--env", nargs="+", default=envs, help="tasks for `hand over`")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="of `hand over`")
     parser.add_argument("--steps", type=int, default=400_000, help="environment steps of the run")
     parser.add_argument("--every", type=int, default=100_000, help="checkpoint.every of the run")
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {"provenance": provenance({})}
     torch.set_num_threads(1)
@@ -104,11 +102,10 @@ def hand_over_share(env: str, rounds: int) -> float:
 
 
 def save_and_resume(directory: Path, steps: int, every: int) -> dict[str, float]:
-    """Runs the default task, then goes on for another round."""
+    """Runs the default task, then resumes it for another round."""
     settings = [f"hydra.run.dir={directory}", f"total_steps={steps}", f"checkpoint.every={every}"]
     subprocess.run([*RUN, *QUIET, *settings], check=True, stdout=subprocess.DEVNULL)
-    with (directory / "timing.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["process"] == "agent"][1:]
+    rows = [row for row in read_csv(directory / "timing.csv") if row["process"] == "agent"][1:]
     saved, total = (sum(float(row[name]) for row in rows) for name in ("checkpoint_s", "total_s"))
     found = [resume_s(directory, steps + (i + 1) * 10_000) for i in range(3)]
     return {"save_share": saved / total, "resume_s": statistics.median(found)}

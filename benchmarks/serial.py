@@ -29,7 +29,7 @@ import argparse
 import json
 import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,8 +38,8 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks.answers import answering, asked
-from benchmarks.at_once import Pieces, pieces_on
-from benchmarks.options import core_count, positive
+from benchmarks.at_once import slowdown_on
+from benchmarks.options import core_count, parser_of, positive
 from benchmarks.provenance import ROOT, provenance, write_json
 from benchmarks.serial_worker import (
     COLLECTING,
@@ -78,10 +78,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     settings = [Setting(*each) for each in product(args.samplers, args.learners)]
     cores = max(max(setting) for setting in settings)
     report: dict[str, Any] = {"provenance": provenance({}), "rounds": {}}
-    with answering(sys.executable, WORKER, cores) as process, pieces_on(cores) as pieces:
+    with answering(sys.executable, WORKER, cores) as process, slowdown_on(cores) as slow:
         for size in args.rounds:
             config = checked(overrides(args, size, settings[0]))
-            turns, slowdown = measured(args, process, pieces, size, settings)
+            turns, slowdown = measured(args, process, slow, size, settings)
             rounds = {s: [each for turn in turns for each in turn[s]] for s in settings}
             shares = {s: shares_of(s, config.lanes, config.shards) for s in settings}
             found = sections(rounds, shares)
@@ -90,7 +90,14 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "lanes": config.lanes,
                 "minibatch": config.algo.minibatch_size,
                 "shards": config.shards,
-                "sections": {name: _as_json(each) for name, each in found.items()},
+                "sections": {
+                    name: {
+                        "seconds": {str(setting): s for setting, s in section.seconds.items()},
+                        "parts": section.parts._asdict() if section.parts else None,
+                        "serial_s": section.serial_s,
+                    }
+                    for name, section in found.items()
+                },
                 "sum_s": total_s(found),
                 "sum_of_turns_s": sums,
                 "measured": {str(s): each for s, each in rounds.items()},
@@ -104,9 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=positive, nargs="+", default=[2048, 20_480, 65_536])
     parser.add_argument("--samplers", type=core_count, nargs="+", default=[1, 2])
     parser.add_argument("--learners", type=core_count, nargs="+", default=[1, 2])
@@ -114,7 +119,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--each", type=positive, default=8, help="rounds of a turn that count")
     parser.add_argument("--warmup", type=positive, default=2, help="rounds of a turn that do not")
     parser.add_argument("--repeats", type=positive, default=3, help="turns of each")
-    parser.add_argument("--json", type=Path, help="where to write everything")
     parser.add_argument("overrides", nargs="*", help="settings of the runs")
     args = parser.parse_args(argv)
     for name in ("samplers", "learners"):
@@ -146,7 +150,11 @@ def overrides(args: argparse.Namespace, size: int, setting: Setting) -> list[str
 
 
 def measured(
-    args: argparse.Namespace, process: Any, pieces: Pieces, size: int, settings: Sequence[Setting]
+    args: argparse.Namespace,
+    process: Any,
+    slow: Callable[[], list[float]],
+    size: int,
+    settings: Sequence[Setting],
 ) -> tuple[list[dict[Setting, list[dict[str, float]]]], list[float]]:
     """The seconds of each section of every round, by turns of all settings; and the slowdowns."""
     turns: list[dict[Setting, list[dict[str, float]]]] = []
@@ -154,7 +162,7 @@ def measured(
     for _ in range(args.repeats):
         turns.append({})
         for setting in settings:
-            slowdown += pieces.slowdown()
+            slowdown += slow()
             told = {"overrides": overrides(args, size, setting), "warmup": args.warmup}
             turns[-1][setting] = asked(process, json.dumps(told))["rounds"]
     return turns, slowdown
@@ -181,17 +189,11 @@ def shares_of(setting: Setting, lanes: int, shards: int) -> Shares:
 
 
 class Section(NamedTuple):
-    """A section's median seconds in each setting.
+    """A section of a round."""
 
-    Attributes:
-        seconds: in each setting.
-        parts: what divides it; None if nothing does.
-        serial_s: seconds that no process shortens.
-    """
-
-    seconds: dict[Setting, float]
-    parts: RoundParts | None
-    serial_s: float
+    seconds: dict[Setting, float]  # the median in each setting
+    parts: RoundParts | None  # what divides it; None if nothing does
+    serial_s: float  # seconds that no process shortens
 
 
 def sections(
@@ -229,12 +231,6 @@ def _fitted(name: str, seconds: Mapping[Shares, float]) -> RoundParts:
     """The fit; collecting knows nothing of the learners, nor learning of the samplers."""
     fixed = {COLLECTING: {"learner": 1.0}, DIVIDED: {"sampler": 1.0}}.get(name, {})
     return fit_parts([share._replace(**fixed) for share in seconds], list(seconds.values()))
-
-
-def _as_json(section: Section) -> dict[str, Any]:
-    parts = section.parts._asdict() if section.parts else None
-    seconds = {str(setting): s for setting, s in section.seconds.items()}
-    return {"seconds": seconds, "parts": parts, "serial_s": section.serial_s}
 
 
 def table(

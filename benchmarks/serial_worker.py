@@ -129,14 +129,11 @@ def divided(
     spent: tuple[float, float],
     before: tuple[float, float],
 ) -> dict[str, float]:
-    """The sections of a round, with those of `WAITING` and `PASSES` in place of these two.
+    """The sections of a round of timed `seconds`, `WAITING` and `PASSES` divided further.
 
-    Args:
-        seconds: as timed.
-        busy_s: of a sampler, the mean.
-        spent: seconds of divided work and of waiting, by the library, after the round.
-        before: the same before the round; equal where there is no library, and the whole passes
-            then count as divided.
+    `busy_s` is the mean of the samplers. `spent` and `before` are the library's seconds of divided
+    work and of waiting, after the round and before it. They are equal where there is no library;
+    the whole passes then count as divided.
     """
     collecting = seconds[WAITING] + sum(seconds[name] for name in WHILE_COLLECTING)
     passes = seconds[PASSES]

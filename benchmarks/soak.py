@@ -10,8 +10,6 @@ ends before its kill does not count.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import random
 import signal
@@ -29,9 +27,10 @@ import psutil
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from benchmarks.options import parser_of
+from benchmarks.programs import RUN, read_csv
 from benchmarks.provenance import provenance, write_json
 
-RUN = [sys.executable, "-m", "walle.run"]
 SETTINGS = (
     "env=halfcheetah",
     "sampler.n=3",
@@ -59,11 +58,10 @@ class Kill(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns 1 if a run learned anything else."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--learners", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0, help="of the victims and the moments")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("overrides", nargs="*", help="further settings of the run")
     options = parser.parse_args(arguments)
     report: dict[str, Any] = {"provenance": provenance({})}
@@ -81,7 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def soak(settings: Sequence[str], directory: Path, count: int, rng: random.Random) -> list[Kill]:
     """Disturbs `count` runs, one after the other."""
     run = start(settings, directory / "unbroken")
-    working_s = until_end(run, until_work(run))
+    since = until_work(run)
+    run.wait(LIMIT_S)
+    working_s = time.monotonic() - since
     expected = learned(directory / "unbroken")
     kills: list[Kill] = []
     for attempt in range(3 * count):
@@ -101,12 +101,6 @@ def until_work(run: subprocess.Popen[bytes]) -> float:
     while run.poll() is None and not workers(run.pid):
         time.sleep(0.01)
     return time.monotonic()
-
-
-def until_end(run: subprocess.Popen[bytes], since: float) -> float:
-    """Waits for the end; returns the seconds since then."""
-    run.wait(LIMIT_S)
-    return time.monotonic() - since
 
 
 def start(settings: Sequence[str], directory: Path) -> subprocess.Popen[bytes]:
@@ -170,8 +164,7 @@ def workers(pid: int) -> dict[psutil.Process, str]:
 
 def learned(directory: Path) -> dict[str, str] | None:
     """The last line of iterations.csv without times; None if there is none."""
-    path = directory / "iterations.csv"
-    rows = list(csv.DictReader(path.open())) if path.exists() else []
+    rows = read_csv(directory / "iterations.csv")
     timed = ("_s", "_share")
     return {k: v for k, v in rows[-1].items() if not k.endswith(timed)} if rows else None
 

@@ -33,17 +33,11 @@ class Block(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """The times of a start, in seconds.
+    """The times of a start, in seconds."""
 
-    Attributes:
-        startup_s: from the command until the first work, without compiling.
-        compile_s: time of compiling.
-        first_s: from the command to the end of the first piece of work.
-    """
-
-    startup_s: float
-    compile_s: float
-    first_s: float
+    startup_s: float  # from the command until the first work, without compiling
+    compile_s: float  # of compiling
+    first_s: float  # from the command to the end of the first piece of work
 
 
 class Contestant:
@@ -79,25 +73,18 @@ class Contestant:
         self._since_s = time.monotonic()
         self.signal(signal.SIGCONT)
 
-    def pause(self) -> None:
-        """Stops all its processes at once."""
-        self.signal(signal.SIGSTOP)
-
     def end(self) -> None:
         """Ends all its processes and waits for those started here."""
         self.signal(signal.SIGKILL)
         for process in self._running:
             process.wait()
 
-    def all_blocks(self) -> list[Block]:
-        """All completed blocks."""
-        return self._begun_since(0.0)
-
     def blocks(self) -> list[Block]:
         """The blocks that began and ended since `resume`."""
-        return self._begun_since(self._since_s)
+        return self.all_blocks(self._since_s)
 
-    def _begun_since(self, since_s: float) -> list[Block]:
+    def all_blocks(self, since_s: float = 0.0) -> list[Block]:
+        """All completed blocks that began after `since_s`."""
         return [
             Block(worker, steps, end - start)
             for worker, file in enumerate(self._files)
@@ -136,7 +123,7 @@ class WalleRun(Contestant):
     column = "collect_s"
     _seen = 0
 
-    def all_blocks(self) -> list[Block]:
+    def all_blocks(self, since_s: float = 0.0) -> list[Block]:  # noqa: ARG002
         """All rounds."""
         rows = read_csv(self.directory / "run" / "iterations.csv")
         steps = [int(row["env_steps"]) for row in rows]
@@ -186,9 +173,7 @@ class Entry(NamedTuple):
 def present(entries: Iterable[Entry], only: Sequence[str] | None = None) -> list[Entry]:
     """The entries whose packages are installed; prints a line for each other entry.
 
-    Args:
-        entries: all entries.
-        only: beginnings of the wanted names; None for all names.
+    `only` has the beginnings of the wanted names; None takes all names.
     """
     entries = list(entries)
     names = chosen([entry.name for entry in entries], only)
@@ -212,42 +197,28 @@ def lined_up(entries: Sequence[Entry], directory: Path) -> Iterator[list[Contest
     contestants: list[Contestant] = []
     try:
         for name, programs, kind, _ in entries:
-            contestants.append(started(kind(name, programs, directory / name)))
+            contestant = kind(name, programs, directory / name)
+            contestants.append(contestant)
+            deadline = time.monotonic() + START_UP_S
+            while len({block.worker for block in contestant.blocks()}) < contestant.workers:
+                contestant.look()
+                contestant.check(deadline)
+                time.sleep(0.05)
+            contestant.look()
+            contestant.signal(signal.SIGSTOP)
         yield contestants
     finally:
         for contestant in contestants:
             contestant.end()
 
 
-def started(contestant: Contestant) -> Contestant:
-    """Starts a contestant, waits for its first work, and pauses it."""
-    deadline = time.monotonic() + START_UP_S
-    try:
-        while len({block.worker for block in contestant.blocks()}) < contestant.workers:
-            contestant.look()
-            contestant.check(deadline)
-            time.sleep(0.05)
-        contestant.look()
-        contestant.pause()
-    except BaseException:
-        contestant.end()
-        raise
-    return contestant
-
-
 def in_turn(
     contestants: Sequence[Contestant], repetitions: int, steps: int, seconds: float = math.inf
 ) -> dict[str, list[list[Block]]]:
-    """Gives each contestant its turns; every repetition begins with another contestant.
+    """The blocks of each paused contestant in each of its turns.
 
-    Args:
-        contestants: paused contestants.
-        repetitions: number of turns of each contestant.
-        steps: environment steps of a turn.
-        seconds: the longest time of a turn.
-
-    Returns:
-        the blocks of each contestant in each of its turns.
+    Every repetition begins with another contestant. `steps` are the environment steps of a turn,
+    and `seconds` its longest time.
     """
     turns: dict[str, list[list[Block]]] = {contestant.name: [] for contestant in contestants}
     for repetition in range(repetitions):
@@ -264,28 +235,19 @@ def rotated(items: Sequence[Any], by: int) -> list[Any]:
 
 def turn(contestant: Contestant, steps: int, seconds: float = math.inf) -> list[Block]:
     """One turn, which ends after the environment steps or the seconds, whichever comes first."""
-    with going(contestant):
-        begin = time.monotonic()
+    contestant.resume()
+    begin = time.monotonic()
+    try:
         while True:
             time.sleep(POLL_S)
             blocks = contestant.blocks()
             enough = sum(block.steps for block in blocks) >= steps
-            if not enough and time.monotonic() - begin < seconds:
-                contestant.check(begin + START_UP_S)
-                continue
-            if len({block.worker for block in blocks}) == contestant.workers:
+            over = enough or time.monotonic() - begin >= seconds
+            if over and len({block.worker for block in blocks}) == contestant.workers:
                 return blocks
             contestant.check(begin + START_UP_S)
-
-
-@contextmanager
-def going(contestant: Contestant) -> Iterator[None]:
-    """A context in which the contestant runs."""
-    contestant.resume()
-    try:
-        yield
     finally:
-        contestant.pause()
+        contestant.signal(signal.SIGSTOP)
 
 
 def rate(blocks: Sequence[Block]) -> float:

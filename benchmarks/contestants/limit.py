@@ -93,26 +93,20 @@ def replayed(model: Any, frame_skip: int, recording: Recording) -> Iterator[int]
     """Replays the recording for ever; yields the number of steps after every BLOCK x L steps."""
     datas = [mujoco.MjData(model) for _ in range(recording.actions.shape[1])]
     lanes = [(data, data.ctrl) for data in datas]
+    step = mujoco.mj_step
     at: dict[int, list[Beginning]] = {}
     for beginning in recording.beginnings:
         at.setdefault(beginning.t, []).append(beginning)
-    step = mujoco.mj_step
     for taken, (t, actions) in enumerate(cycle(enumerate(recording.actions)), start=1):
         for _, lane, qpos, qvel in at.get(t, ()):
-            begin(model, datas[lane], qpos, qvel)
+            mujoco.mj_resetData(model, datas[lane])  # as Gymnasium's reset does
+            datas[lane].qpos[:], datas[lane].qvel[:] = qpos, qvel
+            mujoco.mj_forward(model, datas[lane])
         for (data, ctrl), action in zip(lanes, actions, strict=True):
             ctrl[:] = action
             step(model, data, frame_skip)
         if taken % BLOCK == 0:
             yield BLOCK * len(lanes)
-
-
-def begin(model: Any, data: Any, qpos: np.ndarray, qvel: np.ndarray) -> None:
-    """Sets MuJoCo's state as Gymnasium's reset does."""
-    mujoco.mj_resetData(model, data)
-    data.qpos[:] = qpos
-    data.qvel[:] = qvel
-    mujoco.mj_forward(model, data)
 
 
 if __name__ == "__main__":

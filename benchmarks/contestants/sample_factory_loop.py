@@ -23,12 +23,7 @@ from sample_factory.cfg.arguments import parse_full_cfg, parse_sf_args
 from sample_factory.envs.env_utils import register_env
 from sample_factory.train import make_runner
 
-COLLECTING = {
-    "rollout": 32,
-    "batch_size": 1024,
-    "num_batches_per_epoch": 1,
-    "num_epochs": 1,
-}
+COLLECTING = {"rollout": 32, "batch_size": 1024, "num_batches_per_epoch": 1, "num_epochs": 1}
 
 
 class Reporter(AlgoObserver):

@@ -3,6 +3,8 @@ import json
 import pytest
 
 from benchmarks import off_policy, off_policy_worker
+from benchmarks.answers import contestants
+from benchmarks.ratios import add_ratios
 from walle.learning.sharing.shared_team import SharedTeam
 
 SMALL = ("--minibatch", "8", "--width", "8", "--updates", "4", "--repeats", "3")
@@ -16,7 +18,8 @@ def test_summary_and_ratios():
         "walle-compiled": off_policy.summary(turns(0.5, 1.0, 0.25), 100),
         "sb3": off_policy.summary(turns(2.0, 2.0, 2.0), 100),
     }
-    ours, sb3 = off_policy.with_ratios(results).values()
+    add_ratios(results, {off_policy.BASELINE: off_policy.UNIT})
+    ours, sb3 = results.values()
     assert (ours["per_s"], ours["slowest_per_s"], ours["fastest_per_s"]) == (200, 100, 400)
     assert (ours["times_walle"], sb3["times_walle"]) == ([1.0, 1.0, 1.0], [4.0, 2.0, 8.0])
     assert [sb3[f"{which}_times_walle"] for which in ("median", "min", "max")] == [4.0, 2.0, 8.0]
@@ -48,7 +51,8 @@ def test_a_whole_run_is_timed_from_start_to_end(tmp_path, capsys):
 
 def test_learners_and_shards_are_contestants_by_name():
     args = off_policy.arguments(["--learners", "2", "4", "--only", "walle-4", "walle-2-l"])
-    assert [each[:1] + each[2:] for each in off_policy.contestants(args)] == [
+    found = contestants(args, off_policy.OWN, off_policy.BASELINE)
+    assert [(each.name, each.learners, each.shards) for each in found] == [
         ("walle-2-learners", 2, 2),
         ("walle-4-shards", 1, 4),
         ("walle-4-learners", 4, 4),

@@ -76,7 +76,7 @@ def test_every_turn_has_a_sum_of_its_own(monkeypatch, tmp_path, capsys):
     quiet, disturbed = ({s: [rounds(s)[i]] * 2 for s in SETTINGS} for i in (0, -1))
     turns = [quiet, disturbed, quiet]  # the middle one takes ten times as long
     monkeypatch.setattr(serial, "measured", lambda *_: (turns, [1.0]))
-    for name in ("answering", "pieces_on"):
+    for name in ("answering", "slowdown_on"):
         monkeypatch.setattr(serial, name, lambda *_: nullcontext())
     path = tmp_path / "found.json"
     assert serial.main(["--rounds", "2048", "--json", str(path), "env=halfcheetah"]) == 0
