@@ -70,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 directory = Path(name) / f"{delay_ms:g}"
                 with delayed(delay_ms / 2000):
                     run(directory, args, "sampler=ray", f"sampler.address={address}")
-                took_s = measured_s(directory)
+                rounds_s = load(directory).iterations["iteration_s"][WARM_UP:].to_numpy(float)
+                took_s = mean_interval(rounds_s)
                 error = planned_s.value / took_s.value - 1
                 failed = "" if abs(error) <= ERROR_SHARED else "  more than allowed"
                 print(
@@ -128,11 +129,6 @@ def plan(costs: Costs, args: argparse.Namespace, delay_ms: float) -> Interval:
         latency_s=costs.measured.latency_s + delay_ms / 2000,
     )
     return predict(costs, setup).seconds()
-
-
-def measured_s(directory: Path) -> Interval:
-    """The measured seconds of an iteration, with their interval."""
-    return mean_interval(load(directory).iterations["iteration_s"][WARM_UP:].to_numpy(float))
 
 
 @contextmanager

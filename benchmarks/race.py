@@ -23,7 +23,6 @@ from benchmarks.turns import Launch, charged_to_compiling, present, rotated
 
 BASELINE = "walle"
 
-
 Options = argparse.Namespace
 POLL_S = 0.1
 

@@ -86,12 +86,9 @@ def sb3(args: argparse.Namespace) -> Iterator[int]:
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
-    def monitored(task: str) -> Any:  # like Stable-Baselines3's make_vec_env
-        return Monitor(make_env(task))
-
     torch.set_num_threads(1)
     kind = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}[args.vector]
-    envs = kind([partial(monitored, args.task)] * args.envs)
+    envs = kind([lambda: Monitor(make_env(args.task))] * args.envs)  # as its make_vec_env
     half = float(np.mean(envs.action_space.high - envs.action_space.low)) / 2
     model = PPO(
         "MlpPolicy",

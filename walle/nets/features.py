@@ -28,13 +28,13 @@ class Convolutions:
         """Parameter names begin with `prefix`; no side of the image is under 36 pixels."""
         self._image = image
         inputs, *sides = image.chw
+        self._names = [f"{prefix}.{i}" for i in range(len(_LAYERS))]
         self.shapes: dict[str, tuple[int, ...]] = {}
-        for i, (outputs, kernel, stride) in enumerate(_LAYERS):
-            self.shapes[f"{prefix}.{i}.weight"] = (outputs, inputs, kernel, kernel)
-            self.shapes[f"{prefix}.{i}.bias"] = (outputs,)
+        for name, (outputs, kernel, stride) in zip(self._names, _LAYERS, strict=True):
+            self.shapes[f"{name}.weight"] = (outputs, inputs, kernel, kernel)
+            self.shapes[f"{name}.bias"] = (outputs,)
             sides = [(side - kernel) // stride + 1 for side in sides]
             inputs = outputs
-        self._names = [f"{prefix}.{i}" for i in range(len(_LAYERS))]
         self.outputs = inputs * math.prod(sides)
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:

@@ -139,11 +139,8 @@ def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 def check_net(factory: OwnFactory, space: Box) -> None:
     """Checks that a net has all parts of an `OwnNet`, and that they fit together.
 
-    The net is tried on samples of `space` ([O]) within [-10, 10].
-
-    Raises:
-        ConfigError: a part is missing or raises, a shape differs from the one that the net
-            promises, or rows depend on each other.
+    The net is tried on samples of `space` ([O]) within [-10, 10]. Refuses one of which a part is
+    missing or raises, a shape differs from the promised one, or rows depend on each other.
     """
     space = deepcopy(space)  # sampling would change it
     space.seed(0)

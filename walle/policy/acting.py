@@ -83,15 +83,13 @@ class Policy:
         spaces: Spaces,
         origin: Origin,
     ) -> None:
-        """Acts as `network` with the parameters of `snapshot` does."""
         self.network, self.snapshot, self.obs_clip = network, snapshot, obs_clip
         self.spec, self.spaces, self.origin = spec, spaces, origin
         self.rng = np.random.default_rng(0)
         self.action_map: ActionMap | None = None
         if isinstance(spaces.action, gym.spaces.Box) and spec.action != "raw":
             self.action_map = ActionMap(spaces.action, rescale=spec.action == "rescale")
-        self._actor = self.actor(1)
-        self._rows = 1
+        self._actor, self._rows = self.actor(1), 1
 
     def __repr__(self) -> str:
         """The algorithm, the environment, the steps and the file, in one line."""

@@ -29,10 +29,7 @@ def parse(
 
     Prints the help, with `description` above it, and exits if asked to. A word with `=` is a
     setting if a plain name stands before it; otherwise it is a path. Switches are flags such as
-    "--watch" with their descriptions.
-
-    Raises:
-        ConfigError: a setting is unknown or has a value of another type, or there is no path.
+    "--watch" with their descriptions. A wrong setting, or no path, is a `ConfigError`.
     """
     shown = {
         name: f"{about} (default: {'none' if default is None else str(default).lower()})"

@@ -125,10 +125,7 @@ def film(
     It is the first episode that `walle.evaluate` runs with this seed. At most sixteen policies fit,
     and `labels` has a line of text for each. Pictures are left out where an environment draws more
     than `most_fps` in a second. The video ends after `most_steps` actions; None shows whole
-    episodes.
-
-    Raises:
-        ConfigError: an environment cannot be drawn here; the message says what to install.
+    episodes. If an environment cannot be drawn here, a `ConfigError` says what to install.
     """
     if not 1 <= len(policies) <= 16:
         raise ConfigError(f"{len(policies)} policies in one video: give 1 to 16")
