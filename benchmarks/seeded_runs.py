@@ -113,14 +113,10 @@ def learning_hash(run: Path) -> str:
             continue
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
-                kept = {_name(key, row): value for key, value in row.items() if not is_time(key)}
+                timed = ("_s", "_share")  # seconds, or computed from seconds
+                kept = {_name(k, row): value for k, value in row.items() if not k.endswith(timed)}
                 digest.update(json.dumps([name, kept]).encode())
     return digest.hexdigest()[:16]
-
-
-def is_time(column: str) -> bool:
-    """Whether a column holds seconds or a value computed from seconds."""
-    return column.endswith(("_s", "_share"))
 
 
 if __name__ == "__main__":

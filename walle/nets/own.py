@@ -195,8 +195,8 @@ def check_net(factory: OwnFactory, space: Box) -> None:
         output = tried(f"for observations of shape {shape} it", lambda: net(learned, rows))
         promised, is_tensor = (*shape[:-1], net.features), isinstance(output, Tensor)
         if not is_tensor or tuple(output.shape) != promised or output.dtype != torch.float32:
-            kind = type(output).__name__
-            returned = f"{tuple(output.shape)} of {output.dtype}" if is_tensor else kind
+            type_name = type(output).__name__
+            returned = f"{tuple(output.shape)} of {output.dtype}" if is_tensor else type_name
             raise refusal(
                 f"for observations of shape {shape} it returns {returned}, but features="
                 f"{net.features} promises {promised} of torch.float32"

@@ -43,8 +43,8 @@ Program = Callable[[Mapping[str, Tensor]], Sequence[AnyArray]]
 class ActingModule(torch.nn.Module):
     """The likeliest actions of a policy as a function of tensors alone.
 
-    Raw observations [N, O] give actions [N, *A] in the environment's units. With a memory the state
-    [N, S] is a second argument, and the next state a second result.
+    It maps raw observations [N, O] to actions [N, *A] in the environment's units. With a memory the
+    state [N, S] is a second argument, and the next state a second result.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -176,7 +176,7 @@ def difference(policy: Policy, graph: Graph) -> float:
         layout.vectors(obs)[:] = mean + 2 * noise / inv_std
         expected, ours = policy.act(obs, ours)
         action, theirs = graph(obs, theirs)
-        wide = [np.asarray(each, np.float64) for each in (action, expected)]
+        wide = [np.asarray(x, np.float64) for x in (action, expected)]
         gaps = [np.abs(wide[0] - wide[1]), np.abs(theirs - ours)]
         worst = max([worst, *(float(gap.max()) for gap in gaps if gap.size)])
     return worst
