@@ -32,6 +32,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 ACTING_ROWS = 16
 _WIDTH = 16
+_GAIN = math.sqrt(2)  # of orthogonal weights
 
 
 def activation(name: str) -> Activation:
@@ -86,7 +87,7 @@ def orthogonal(
     shapes: Mapping[str, tuple[int, ...]],
     layers: Sequence[str],
     generator: torch.Generator,
-    last_gain: float = math.sqrt(2),
+    last_gain: float = _GAIN,
 ) -> dict[str, Tensor]:
     """Weights and biases of layers, whose shapes are `shapes`.
 
@@ -95,7 +96,7 @@ def orthogonal(
     """
     params = {}
     for name in layers:
-        gain = last_gain if name == layers[-1] else math.sqrt(2)
+        gain = last_gain if name == layers[-1] else _GAIN
         weight = torch.empty(shapes[f"{name}.weight"])
         params[f"{name}.weight"] = torch.nn.init.orthogonal_(weight, gain, generator)
         params[f"{name}.bias"] = torch.zeros(shapes[f"{name}.bias"])

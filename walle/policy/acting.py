@@ -231,7 +231,7 @@ class Policy:
         """
         from walle.envs.single import make_single
 
-        drawing = {} if render_mode is None else {"render_mode": render_mode}
+        drawing: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         env = make_single(self.spec, pack=False, **drawing, **kwargs)
         if render_mode not in (None, "human"):
             _prepare_drawing(env)
