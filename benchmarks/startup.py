@@ -105,7 +105,9 @@ def looked_at(pid: int, samplers: int, first_round_s: float) -> Found:
     grown = [found for member, found in memory.items() if member.ppid() != pid]
     assert len(grown) == samplers, f"{len(grown)} samplers found instead of {samplers}"
     all_pss = run.memory_full_info().pss + sum(found.pss for found in memory.values())
-    each_pss, each_uss = (sum(getattr(m, kind) for m in grown) / samplers for kind in ("pss", "uss"))
+    each_pss, each_uss = (
+        sum(getattr(m, kind) for m in grown) / samplers for kind in ("pss", "uss")
+    )
     return Found(first_round_s, samplers, *(size / 2**20 for size in (each_pss, each_uss, all_pss)))
 
 

@@ -136,7 +136,9 @@ def test_mistakes_are_one_line_and_code_2(walle_eval, arguments, expected):
 
 def test_settings_and_paths_may_come_in_any_order(tmp_path):
     settings = {"n": Setting(int, 1, "a number"), "flag": Setting(bool, False, "a switch")}
-    paths, values, flags = parse(["n=1e3", "--far", "a/b=c", "flag=True", "d"], "", settings, {"--far": "far"})
+    paths, values, flags = parse(
+        ["n=1e3", "--far", "a/b=c", "flag=True", "d"], "", settings, {"--far": "far"}
+    )
     assert [str(path) for path in paths] == ["a/b=c", "d"]
     assert (values, flags) == ({"n": 1000, "flag": True}, {"far": True})
 

@@ -5,8 +5,8 @@ from tests.conftest import read
 from walle.agent import evaluation
 from walle.agent.evaluation import Evaluator
 from walle.envs import EnvSpec
-from walle.nets.policies import CategoricalPolicy, FeaturePolicy
 from walle.nets.features import GRU
+from walle.nets.policies import CategoricalPolicy, FeaturePolicy
 from walle.types import PolicySnapshot
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.nets.policies import CategoricalPolicy, FeaturePolicy, GaussianPolicy, memory_of
 from walle.nets.features import GRU
+from walle.nets.policies import CategoricalPolicy, FeaturePolicy, GaussianPolicy, memory_of
 from walle.sampling.actor import Actor
 from walle.sampling.collect import LaneSampler
 from walle.sampling.slots import RolloutShape, Slot

@@ -70,7 +70,7 @@ class Encoder:
             MLP(f"image{i}.features", (part.outputs, width), torch.relu)
             for i, part in enumerate(self._parts)
         ]
-        networks = (*self._parts, *self._last)
+        networks: list[Convolutions | MLP] = [*self._parts, *self._last]
         self.shapes = {name: shape for net in networks for name, shape in net.shapes.items()}
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:

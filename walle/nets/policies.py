@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,7 +81,7 @@ class FeaturePolicy:
         self, readout: StochasticPolicy, *, encoder: Any = None, memory: Any = None
     ) -> None:
         """Takes an `features.Encoder` or a `features.GRU`."""
-        self.encoder, self.memory, self._readout = encoder, memory, readout
+        self.encoder, self.memory, self.readout = encoder, memory, readout
         self._before: Any = encoder or memory
         self.layout = Layout({**self._before.shapes, **readout.layout.shapes})
         self.dist_params_size = readout.dist_params_size
@@ -95,10 +95,10 @@ class FeaturePolicy:
         """An initial vector; a memory's parameters are drawn after the readout's."""
         before = Layout(self._before.shapes)
         if self.memory:
-            readout = self._readout.init(generator)
+            readout = self.readout.init(generator)
             return torch.cat((before.flatten(self.memory.init(generator)), readout))
         encoder = before.flatten(self.encoder.init(generator))
-        return torch.cat((encoder, self._readout.init(generator)))
+        return torch.cat((encoder, self.readout.init(generator)))
 
 
 def memory_of(policy: object) -> Any:

@@ -75,8 +75,8 @@ class DeterministicPolicy(MLPPolicy):
 
     `dist_params` and `dist` hold the A entries of tanh μ.
     """
-    is_uniform = True
 
+    is_uniform = True
 
     def __init__(
         self,

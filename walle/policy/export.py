@@ -37,7 +37,7 @@ _NEEDED = ("onnx", "onnxscript", "onnxruntime")
 _CHECKED, _STEPS = 100, 10  # episodes and steps of the comparison: a thousand observations
 
 Graph = Callable[[AnyArray, FloatArray], tuple[AnyArray, FloatArray]]
-Program = Callable[[Mapping[str, Tensor]], Sequence[AnyArray]]
+Program = Callable[[Mapping[str, Tensor]], Sequence[Any]]
 
 
 class ActingModule(torch.nn.Module):

@@ -295,8 +295,9 @@ def _write_mp4(video: Video, path: Path) -> int:
     writer.send(None)
     written = 0
     with closing(writer):
-        for written, picture in enumerate(chain([first], video.pictures), 1):
+        for picture in chain([first], video.pictures):
             writer.send(np.ascontiguousarray(picture[:height, :width]))
+            written += 1
     return written
 
 
