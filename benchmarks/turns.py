@@ -73,6 +73,10 @@ class Contestant:
         self._since_s = time.monotonic()
         self.signal(signal.SIGCONT)
 
+    def pause(self) -> None:
+        """Stops all its processes at once."""
+        self.signal(signal.SIGSTOP)
+
     def end(self) -> None:
         """Ends all its processes and waits for those started here."""
         self.signal(signal.SIGKILL)
@@ -205,7 +209,7 @@ def lined_up(entries: Sequence[Entry], directory: Path) -> Iterator[list[Contest
                 contestant.check(deadline)
                 time.sleep(0.05)
             contestant.look()
-            contestant.signal(signal.SIGSTOP)
+            contestant.pause()
         yield contestants
     finally:
         for contestant in contestants:
@@ -247,7 +251,7 @@ def turn(contestant: Contestant, steps: int, seconds: float = math.inf) -> list[
                 return blocks
             contestant.check(begin + START_UP_S)
     finally:
-        contestant.signal(signal.SIGSTOP)
+        contestant.pause()
 
 
 def rate(blocks: Sequence[Block]) -> float:
