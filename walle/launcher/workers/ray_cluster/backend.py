@@ -31,8 +31,8 @@ from walle.launcher.workers.ray_cluster.supervisor import (
 )
 from walle.launcher.workers.submission import Submission
 from walle.launcher.workers.worker import COMMON
-from walle.system.cluster.connecting import join, leave
 from walle.system.format import count_text
+from walle.system.ray_cluster import join, leave
 
 log = logging.getLogger(__name__)
 
