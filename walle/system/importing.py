@@ -17,8 +17,7 @@ def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> 
     """Imports the object that `path`, "module:Name", names in the setting `key`.
 
     The object must have the attributes `needs`; `base` is how to get them, such as "derive it from
-    walle.Callback". Raises ConfigError if there is no such module or name, or an attribute is
-    missing.
+    walle.Callback". Raises ConfigError if the module, the name or an attribute is missing.
     """
     where = f"{key}={path!r}"
     module_name, _, name = path.partition(":")

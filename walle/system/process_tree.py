@@ -25,10 +25,7 @@ RUN_MARK, WORKER_MARK = "WALLE_RUN", "WALLE_WORKER"
 
 
 def die_with_parent(parent: int) -> None:
-    """Asks the kernel to send SIGKILL to this process when its parent dies, however it dies.
-
-    If the parent has already died, this process ends here.
-    """
+    """Asks the kernel to kill this process when its parent dies; it ends here if that was before."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
