@@ -115,11 +115,10 @@ def run_sampler(
                 experience.claim()
         except Closed:
             pass
-        except (RolloutError, ConfigError) as error:  # the message and its notes are complete
-            experience.fail("\n".join([str(error), *getattr(error, "__notes__", [])]))
-            sys.exit(1)
-        except BaseException:  # noqa: BLE001 - the agent reports every error
-            experience.fail(traceback.format_exc())
+        except BaseException as error:  # noqa: BLE001 - the agent reports every error
+            complete = isinstance(error, RolloutError | ConfigError)  # with its notes
+            text = "\n".join([str(error), *getattr(error, "__notes__", [])])
+            experience.fail(text if complete else traceback.format_exc())
             sys.exit(1)
 
 
