@@ -85,9 +85,9 @@ def concatenated(blocks: Sequence[LaneBlock]) -> LaneBlock:
     width = max(block.state.shape[1] for block in blocks)
     padded = [np.pad(b.state, ((0, 0), (0, width - b.state.shape[1]))) for b in blocks]
     parts = (padded, [block.obs for block in blocks], [block.memory for block in blocks])
-    joined: list[Any] = [np.concatenate(part)[order] for part in parts]
+    state, obs, memory = (np.concatenate(part)[order] for part in parts)
     round_ = max(block.round for block in blocks)
-    return LaneBlock(numbers[order], round_, *joined, blocks[0].actions[:0])
+    return LaneBlock(numbers[order], round_, state, obs, memory, blocks[0].actions[:0])
 
 
 class LaneBook:

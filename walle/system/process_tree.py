@@ -25,7 +25,7 @@ RUN_MARK, WORKER_MARK = "WALLE_RUN", "WALLE_WORKER"
 
 
 def die_with_parent(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent dies; it ends here if that was before."""
+    """Asks the kernel to kill this process when its parent dies; ends it here if it has died."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -40,7 +40,7 @@ def adopt_orphans() -> None:
 
 
 def prctl(option: int, value: int) -> None:
-    """Sets an attribute of this process, see prctl(2)."""
+    """Sets an attribute of this process; see the manual page of prctl."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:
         errno = ctypes.get_errno()
