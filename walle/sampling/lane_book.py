@@ -85,7 +85,8 @@ def concatenated(blocks: Sequence[LaneBlock]) -> LaneBlock:
     width = max(block.state.shape[1] for block in blocks)
     padded = [np.pad(b.state, ((0, 0), (0, width - b.state.shape[1]))) for b in blocks]
     parts = (padded, [block.obs for block in blocks], [block.memory for block in blocks])
-    state, obs, memory = (np.concatenate(part)[order] for part in parts)
+    joined: Any = [np.concatenate(part)[order] for part in parts]
+    state, obs, memory = joined
     round_ = max(block.round for block in blocks)
     return LaneBlock(numbers[order], round_, state, obs, memory, blocks[0].actions[:0])
 
