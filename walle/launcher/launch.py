@@ -26,9 +26,8 @@ from walle.launcher.messages import ending_text, failure_list, repeats_text, res
 from walle.launcher.planning import Plan, Planner, can_resume, oversubscribed_warning, plan_lines
 from walle.launcher.records import LOG, MANIFEST, resume_command, write_index, write_manifest
 from walle.launcher.settings import LauncherError, WalleLauncherConf, check_settings
-from walle.launcher.workers.backend import LocalBackend, WorkersBackend
-from walle.launcher.workers.ray_cluster.backend import RayBackend
-from walle.launcher.workers.slurm_backend import SlurmBackend
+from walle.launcher.workers.backend import LocalBackend, SlurmBackend, WorkersBackend
+from walle.launcher.workers.ray_backend import RayBackend
 from walle.system.format import count_text
 from walle.system.run_files import remove_empty
 from walle.system.signals import ENDING, FOR_AGENT, SAVING, signal_handlers

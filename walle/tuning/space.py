@@ -126,8 +126,7 @@ def _distribution(sweep: Sweep, *, log: bool) -> BaseDistribution:
         if all(isinstance(value, int) for value in values):
             return IntDistribution(int(low), int(high), log=log, step=int(step))
         return FloatDistribution(float(low), float(high), step=float(step))
-    if not isinstance(sweep, ChoiceSweep):
-        raise ValueError(f"{type(sweep).__name__} has no meaning in a search; give choice(a,b)")  # noqa: TRY004
+    assert isinstance(sweep, ChoiceSweep)
     if log:
         raise ValueError("choices have no scale; give tag(log, interval(low,high))")
     return CategoricalDistribution(list({text(v): v for v in map(_category, sweep.list)}.values()))
