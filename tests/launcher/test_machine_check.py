@@ -9,18 +9,17 @@ import pytest
 
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
 from walle.launcher.machine_check import (
     CoreSpeeds,
-    OthersClock,
     checked_machine,
     core_speeds,
     is_busy,
     machine_notes,
+    others_clock,
     time_on,
 )
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
 from walle.system.run_files import update_status
 
 EQUAL, UNEQUAL = CoreSpeeds({0: 0.05, 1: 0.05}, 0.0), CoreSpeeds({0: 0.05, 1: 0.1}, 0.0)
@@ -98,7 +97,7 @@ class Clock:
         self._busy, self._times = iter([100.0, 100.0 + busy]), iter([7.0, 7.0 + elapsed_s])
 
     def on(self, cores):
-        return OthersClock(cores, lambda _: next(self._busy), lambda: next(self._times))
+        return others_clock(cores, lambda _: next(self._busy), lambda: next(self._times))
 
 
 @pytest.mark.parametrize(
@@ -106,12 +105,12 @@ class Clock:
     [(20.0, 10.0, 1.0), (10.0, 10.0, 0.0), (9.9, 10.0, 0.0), (13.0, 10.0, 0.3)],
 )
 def test_others_are_what_was_busy_without_our_own_work(busy_s, own_s, expected):
-    clock = Clock(busy_s, 10.0).on([0, 1])
-    assert clock.others_busy(own_s) == pytest.approx(expected)
+    others_busy = Clock(busy_s, 10.0).on([0, 1])
+    assert others_busy(own_s) == pytest.approx(expected)
 
 
 def test_others_are_unknown_where_the_kernel_does_not_tell():
-    assert OthersClock([0], lambda _: None).others_busy(1.0) is None
+    assert others_clock([0], lambda _: None)(1.0) is None
 
 
 def test_each_core_has_its_median():
@@ -119,7 +118,6 @@ def test_each_core_has_its_median():
     found = core_speeds([3, 5], (), lambda core: next(times[core]), Clock(5.0, 10.0).on)
     assert found.work_s == {3: 1.0, 5: 2.0}
     assert found.others_busy == pytest.approx(0.5, abs=0.01)
-    assert found.as_record() == {"work_s": {"3": 1.0, "5": 2.0}, "others_busy": 0.5}
 
 
 def test_cores_take_turns_and_many_cores_have_fewer():
@@ -146,7 +144,6 @@ def test_this_machine():
         assert os.sched_getaffinity(0) == {core}
     finally:
         os.sched_setaffinity(0, before)
-    assert CoreSpeeds({0: 1.0}, None).as_record()["others_busy"] is None
 
 
 QUIET = CoreSpeeds({0: 0.05, 1: 0.052}, 0.02)

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from walle.launcher.allocation import Allocator, Need, Resources
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
+from walle.launcher.records import Identity
 from walle.launcher.jobs.verdict import Verdict
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest

@@ -24,19 +24,18 @@ import os
 import pickle
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from multiprocessing import reduction, spawn
+from multiprocessing import Pipe, reduction, spawn
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
 import cloudpickle
 
+from walle.errors import ConfigError
 from walle.launcher.jobs import job
-from walle.launcher.settings import LauncherError
 from walle.system.process_tree import adopt_orphans, die_with_parent, end_descendants
 from walle.system.signals import SAVING
 
@@ -48,18 +47,7 @@ COMMAND = (
     "import sys; sys.path[:] = {path!r}; "
     "from walle.launcher.jobs.fork_server import main; main({link}, {lock})"
 )
-
-
-class Preparation(NamedTuple):
-    """What the fork server does before the first job.
-
-    It answers with None when it is ready, or with a traceback.
-    """
-
-    # how to import the user's main module, as `multiprocessing.spawn` writes it
-    main: dict[str, Any]
-    preload: tuple[str, ...]  # names of modules to import
-    state: bytes  # the pickled `HydraState`
+Preparation = bytes  # made by `preparation`
 
 
 class Ended(NamedTuple):
@@ -74,39 +62,28 @@ class Ended(NamedTuple):
     cpu_s: float | None = None
 
 
-class PreparationError(LauncherError):
-    """The fork server could not import what the jobs need."""
+def send_signal(link: Connection, signum: int) -> None:
+    """Sends a signal to the main process of a job; does nothing once that has ended."""
+    with contextlib.suppress(ConnectionError):
+        link.send(signum)
 
 
-class RunningJob:
-    """A job that was started. Its `link` becomes readable when the job ends."""
-
-    def __init__(self, link: Connection) -> None:
-        self.link = link  # the launcher's end of the link to the job's supervisor
-
-    def signal(self, signum: int) -> None:
-        """Sends a signal to the job's main process; does nothing once that has ended."""
+def wait_for_end(link: Connection) -> Ended:
+    """Waits until a job has ended; returns how."""
+    with link:
         try:
-            self.link.send(signum)
-        except ConnectionError:
-            return
-
-    def result(self) -> Ended:
-        """Waits until the job has ended; returns how."""
-        try:
-            ended: Ended = self.link.recv()
+            ended: Ended = link.recv()
         except (EOFError, ConnectionError):
             # The supervisor was killed, and the kernel killed the job with it.
             ended = Ended(None, signal.SIGKILL, None, 0, [])
-        self.link.close()
-        return ended
+    return ended
 
 
 def preparation(state: job.HydraState, preload: Sequence[str]) -> Preparation:
-    """The preparation of a fork server for this process's main module; imports `preload` too."""
+    """What a fork server imports before the first job: this process's main module, and `preload`."""
     main = spawn.get_preparation_data("MainProcess")
     main.pop("authkey")  # it cannot be pickled, and the jobs need no key
-    return Preparation(main, tuple(preload), cloudpickle.dumps(state))
+    return pickle.dumps((main, tuple(preload), cloudpickle.dumps(state)))
 
 
 class ForkServer:
@@ -118,13 +95,13 @@ class ForkServer:
         It and its jobs keep `lock_fd`, the jobs' lock on the sweep's directory.
 
         Raises:
-            PreparationError: an import failed; the text holds the traceback.
+            ConfigError: an import failed; the text holds the traceback.
         """
         self._wanted, self._environ, self._lock_fd = wanted, dict(environ), lock_fd
         self._start_process()
 
     def _start_process(self) -> None:
-        ours, theirs = socket.socketpair()
+        self._link, theirs = Pipe()
         with theirs:
             command = COMMAND.format(path=sys.path, link=theirs.fileno(), lock=self._lock_fd)
             self._process = subprocess.Popen(
@@ -133,29 +110,29 @@ class ForkServer:
                 pass_fds=[theirs.fileno(), self._lock_fd],
                 start_new_session=True,  # a Ctrl-C on the terminal reaches the launcher alone
             )
-        self._link = Connection(ours.detach())
         try:
-            self._link.send_bytes(pickle.dumps(self._wanted))
+            self._link.send_bytes(self._wanted)
             failure: str | None = self._link.recv()
         except (EOFError, ConnectionError):
-            code = self._process.wait()
-            self.close()
-            raise PreparationError(
-                f"the process that starts the jobs ended with status {code} while it imported "
-                "what they need; its output above says why"
-            ) from None
+            failure = (
+                f"the process that starts the jobs ended with status {self._process.wait()} while "
+                "it imported what they need; its output above says why"
+            )
         except BaseException:
             self.close()
             raise
         if failure:
             self.close()
-            raise PreparationError(f"the jobs' modules could not be imported:\n{failure}")
+            raise ConfigError(failure)
 
-    def start(self, request: job.Request) -> RunningJob:
+    def start(self, request: job.Request) -> Connection:
         """Starts a job; starts another process first if this one was killed.
 
+        Returns:
+            the link to the job's supervisor, which becomes readable when the job ends.
+
         Raises:
-            PreparationError: the other process could not be started.
+            ConfigError: the other process could not be started.
         """
         try:
             return self._fork(request)
@@ -165,12 +142,12 @@ class ForkServer:
             self._start_process()
             return self._fork(request)
 
-    def _fork(self, request: job.Request) -> RunningJob:
-        ours, theirs = socket.socketpair()
+    def _fork(self, request: job.Request) -> Connection:
+        link, theirs = Pipe()
         with theirs:
             self._link.send_bytes(cloudpickle.dumps(request))
             reduction.send_handle(self._link, theirs.fileno(), self._process.pid)
-        return RunningJob(Connection(ours.detach()))
+        return link
 
     def close(self) -> None:
         """Ends the process; does not touch the jobs that are still running."""
@@ -191,32 +168,26 @@ def main(link_fd: int, lock_fd: int) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     adopt_orphans()
     try:
-        state = _prepare(link)
+        main_module, preload, pickled = pickle.loads(link.recv_bytes())
+        try:  # imports what the jobs need, so that no job spends time on it
+            spawn.prepare(main_module)
+            for module in preload:
+                importlib.import_module(module)
+            state: job.HydraState = pickle.loads(pickled)
+            state.install()
+        except Exception:  # noqa: BLE001  whatever it is, the launcher shows it to the user
+            link.send(f"the jobs' modules could not be imported:\n{traceback.format_exc()}")
+            return
+        gc.collect()
+        gc.freeze()  # the forks share these pages until a collection touches them
+        link.send(None)
     except (EOFError, ConnectionError):
         return  # the launcher is gone
-    if state is not None and (fork := _serve(link)) is not None:
+    if (fork := _serve(link)) is not None:
         supervisor_link, request = fork
         result_fd = _supervise(supervisor_link)
         os.close(lock_fd)
         sys.exit(job.run(pickle.loads(request), state, result_fd))
-
-
-def _prepare(link: Connection) -> job.HydraState | None:
-    """Imports what the jobs need, so that no job spends time on it."""
-    wanted: Preparation = pickle.loads(link.recv_bytes())
-    try:
-        spawn.prepare(wanted.main)
-        for module in wanted.preload:
-            importlib.import_module(module)
-        state: job.HydraState = pickle.loads(wanted.state)
-        state.install()
-    except Exception:  # noqa: BLE001  whatever it is, the launcher shows it to the user
-        link.send(traceback.format_exc())
-        return None
-    gc.collect()
-    gc.freeze()  # the forks share these pages until a collection touches them
-    link.send(None)
-    return state
 
 
 def _serve(link: Connection) -> tuple[Connection, bytes] | None:

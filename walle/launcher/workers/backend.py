@@ -17,19 +17,13 @@ from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, 
 from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs.fork_server import Preparation
 from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.locks import jobs_locked, launcher_locked, locked
+from walle.launcher.records import jobs_locked, launcher_locked, locked
 from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
 from walle.launcher.records import LOG, last_lines
 from walle.launcher.runner import runner
-from walle.launcher.screen import Screen, open_screen
-from walle.launcher.settings import (
-    BackendError,
-    RayConf,
-    SlurmConf,
-    WalleLauncherConf,
-    check_worker_settings,
-)
+from walle.launcher.screen import Screen
+from walle.launcher.settings import BackendError, RayConf, SlurmConf, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submission import Submission, new_directory, unfinished
@@ -92,7 +86,6 @@ class WorkersBackend(ABC):
     """
 
     def __init__(self, settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
-        check_worker_settings(settings, workers)
         self._settings, self._heartbeat_s = settings, workers.heartbeat_s
         cores = list(range(workers.cores or 0))
         self.resources = Resources(cores, [str(gpu) for gpu in range(workers.gpus)])
@@ -193,7 +186,7 @@ class WorkersBackend(ABC):
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how}")
             return None
-        with closing(open_screen(len(plan.jobs), len(plan.done))) as screen:
+        with closing(Screen(len(plan.jobs), len(plan.done))) as screen:
             follower = Follower(
                 plan, submission, screen, self._states, stop_rule, self._heartbeat_s
             )

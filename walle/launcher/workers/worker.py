@@ -21,7 +21,7 @@ from omegaconf import open_dict, read_write
 from walle.launcher.allocation import Need, Resources, read_siblings, spread, visible_gpus
 from walle.launcher.composing import Job
 from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.locks import jobs_locked
+from walle.launcher.records import jobs_locked
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest, write_index
 from walle.launcher.runner import runner
