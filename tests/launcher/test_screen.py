@@ -6,7 +6,7 @@ from rich.console import Console
 
 from walle.launcher.allocation import Grant
 from walle.launcher.composing import Job
-from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs import Verdict
 from walle.launcher.records import Identity, Progress
 from walle.launcher.screen import Row, Screen, ending_text, job_table
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import cloudpickle
 from hydra.core.config_loader import ConfigLoader
@@ -53,14 +53,9 @@ class Job(NamedTuple):
         return self.identity.num
 
 
-class StopRule(Protocol):
-    """Decides which jobs need not run to their ends; a sweeper that prunes has one."""
-
-    def __call__(self, job: Job, *, starts: bool = True) -> str | None:
-        """Returns why the job need not run to its end; None while it must.
-
-        `starts` is false for a job that still waits.
-        """
+# Returns why a job need not run to its end; None while it must. A sweeper that prunes has such a
+# rule. It is also called with `starts=False`, for jobs that still wait.
+StopRule = Callable[..., str | None]
 
 
 class FastLoader:
@@ -69,8 +64,7 @@ class FastLoader:
     Hydra composes every job from its files, which takes a tenth of a second with walle's groups,
     and its sweeper composes each job once more to check it. Here Hydra composes every combination
     of groups once, and a job is a copy with its values set. Overrides that Hydra might handle
-    differently, or reject, are composed by Hydra itself. It has every other attribute of Hydra's
-    loader.
+    differently, or reject, are composed by Hydra itself.
     """
 
     def __init__(self, loader: ConfigLoader) -> None:
@@ -143,10 +137,9 @@ class FastLoader:
 
 def fast_loader(context: HydraContext) -> FastLoader:
     """Makes Hydra's own sweeper, and everything else, compose jobs quickly; returns the loader."""
-    loader: Any = context.config_loader
-    if not isinstance(loader, FastLoader):
-        loader = context.config_loader = cast(Any, FastLoader(loader))
-    return cast(FastLoader, loader)
+    if not isinstance(context.config_loader, FastLoader):
+        context.config_loader = cast(Any, FastLoader(context.config_loader))
+    return cast(FastLoader, context.config_loader)
 
 
 def compose(
@@ -204,9 +197,8 @@ def distinct(jobs: Sequence[Composed]) -> tuple[list[Composed], list[int]]:
         hydras = (text for text in job.identity.overrides if text.lstrip("+~").startswith("hydra"))
         content = (config_hash(flatten(job.values)), *sorted(hydras))
         index = first.setdefault(content, len(kept))
-        if index < len(kept) and not same(job.values, comparable_values(job.config, num=1)):
-            index = len(kept)  # the config contains the job's number
-        if index == len(kept):
+        if index == len(kept) or not same(job.values, comparable_values(job.config, num=1)):
+            index = len(kept)
             kept.append(job)
         indices.append(index)
     return kept, indices
@@ -245,23 +237,19 @@ def swept_keys(
 ) -> set[str]:
     """Finds the names of the overrides along which the sweep's jobs differ.
 
-    A name counts if the command line or the sweeper's settings give it several values, or if its
+    Those with several values on the command line or in the sweeper's settings, and those whose
     value differs between the jobs: an adaptive sweeper chooses the values by itself. A name that
     only one choice has, such as `ppo.clip`, counts as `algo.clip`, which the jobs have.
     """
     values = [dict(text.lstrip("+~").partition("=")[::2] for text in job) for job in jobs]
     names = {name for job in values for name in job}
     requested = requested_overrides(context, master)
-    several = {str(each.key_or_group) for each in requested if each.is_sweep_override()}
+    several = {str(key.key_or_group) for key in requested if key.is_sweep_override()}
     return (several & names) | {n for n in names if len({job.get(n) for job in values}) > 1}
 
 
 def validate(jobs: Sequence[Composed], function: str | None) -> None:
-    """Calls the application's check, `module.function`, for the config of every job.
-
-    Raises:
-        ConfigError: some configs were refused; the text has a line for each.
-    """
+    """Refuses the configs for which the application's check, `module.function`, raises an error."""
     if function is None:
         return
     module, _, name = function.rpartition(".")
@@ -293,8 +281,7 @@ def numbered(
 ) -> list[Job]:
     """Gives the jobs their labels and directories: in `sweep_dir`, or in those of their configs.
 
-    Raises:
-        ConfigError: a job cannot have its directory, or the GPUs that it needs.
+    Refuses a job that cannot have its directory, or the GPUs that it needs.
     """
     jobs: dict[str, Job] = {}
     for (config, values, identity), num in zip(composed, nums, strict=True):

@@ -13,44 +13,17 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import version
-from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from walle.errors import ConfigError
-from walle.launcher import composing
+from walle.launcher import composing, planning, records
 from walle.launcher.allocation import thread_settings
 from walle.launcher.composing import Composed, Job, StopRule, fast_loader
-from walle.launcher.jobs.fork_server import preparation
-from walle.launcher.jobs.job import HydraState
-from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.planning import (
-    ChoiceSettings,
-    ConfigChangedError,
-    Plan,
-    assign_numbers,
-    can_resume,
-    in_order,
-    in_repeats,
-    measures_time,
-    oversubscribed,
-    plan_lines,
-    quoted,
-    refuse_other_base,
-    repeat_numbers,
-)
-from walle.launcher.records import (
-    LOG,
-    MANIFEST,
-    JobRecord,
-    Manifest,
-    is_done,
-    read_manifest,
-    resume_text,
-    write_index,
-    write_manifest,
-)
+from walle.launcher.jobs import Verdict, preparation
+from walle.launcher.planning import Plan, can_resume
+from walle.launcher.records import MANIFEST, Manifest
 from walle.launcher.screen import ending_text
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
 from walle.launcher.workers.backend import LocalBackend, WorkersBackend
@@ -87,10 +60,9 @@ class Launch:
         task_function: TaskFunction,
         config: DictConfig,
     ) -> None:
-        """Checks the settings; with `resume=false`, gives the sweep an unused directory.
+        """Checks the settings; ends with code 2 when one is wrong.
 
-        Raises:
-            SystemExit: with code 2, when a setting is wrong.
+        With `resume=false`, gives the sweep an unused directory.
         """
         self._settings, self._context, self._config = settings, context, config
         fast_loader(context)  # before the sweeper composes its jobs
@@ -124,9 +96,8 @@ class Launch:
     def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
         """Runs the jobs, numbered from `first_num` in a directory without jobs.
 
-        Raises:
-            SystemExit: with code 2 when nothing could be started, 128 + signal when the sweep was
-                stopped, and 1 when a job failed under Hydra's own sweeper.
+        Ends with code 2 when nothing could be started, 128 + signal when the sweep was stopped, and
+        1 when a job failed under Hydra's own sweeper.
         """
         setup_globals()
         configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
@@ -139,14 +110,7 @@ class Launch:
             results = self._results(jobs, first_num)
         except ConfigError as error:
             self._restore()
-            fix = ""
-            if isinstance(error, ConfigChangedError):
-                fix = (
-                    f"\n{self._sweep} keeps the sweep it was made for: undo the change, give the "
-                    "new sweep another name, or start a new directory with "
-                    "hydra.launcher.resume=false"
-                )
-            refuse(f"{error}{fix}")
+            refuse(error)
         except KeyboardInterrupt:  # while planning; `_run` handles signals when jobs run
             print("stopped before any job was started", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
@@ -158,11 +122,11 @@ class Launch:
     @without_collector()
     def _compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
         context, config, ignore = self._context, self._config, self._settings.hash_ignore
-        choices = ChoiceSettings(context, config, self._settings.own_settings)
-        resolved = [choices.resolved(job) for job in overrides]
+        own = planning.ChoiceSettings(context, config, self._settings.own_settings)
+        resolved = [own.resolved(job) for job in overrides]
         composed = [composing.compose(context, config, job, ignore) for job in resolved]
         fast_loader(context).forget()
-        choices.refuse_absent(overrides, [job.config for job in composed])
+        own.refuse_absent(overrides, [job.config for job in composed])
         composing.validate(composed, self._settings.validate)
         return composed
 
@@ -171,42 +135,35 @@ class Launch:
             plan = self._plan(jobs, first_num)
             self._restore()
             where, resources = self._backend.where(plan), self._backend.resources
-            for line in plan_lines(plan, resources, self._sweep, where):
+            for line in planning.plan_lines(plan, resources, self._sweep, where):
                 log.info(line)
             return [job_return(job, None) for job in plan.jobs]
         with self._backend.locked(self._sweep) as lock_fd:
             return self._run(self._plan(jobs, first_num), lock_fd)
 
     def _plan(self, composed: Sequence[Composed], first_num: int) -> Plan:
-        """Numbers the jobs, from `first_num` in an empty directory; finds those that are complete.
-
-        Raises:
-            ConfigError: a job cannot run, or does not belong to the recorded sweep.
-        """
+        """Numbers the jobs, from `first_num` in an empty directory; finds the complete ones."""
         settings, resources = self._settings, self._backend.resources
         before = self._manifest or Manifest((), {}, (), ())
         if self._manifest is None and self._resumes and (self._sweep / MANIFEST).exists():
-            before = read_manifest(self._sweep)
+            before = records.read_manifest(self._sweep)
         known = [job.identity for job in before.jobs]
         wanted = [job.identity for job in composed]
         overrides = [job.overrides for job in wanted]
         swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
         if self._manifest is None:  # a later batch is always a part of this sweep
-            refuse_other_base(known, wanted, swept)
-        nums = assign_numbers(known, wanted, first_num)
+            planning.refuse_other_base(known, wanted, swept)
+        nums = planning.assign_numbers(known, wanted, first_num)
         jobs = composing.numbered(composed, nums, swept, self._moved_to, resources.gpus)
-        records = {job.identity.num: job for job in before.jobs}
-        done, resumed = {}, set()
+        recorded = {job.identity.num: job for job in before.jobs}
+        done = {}
         for index, job in enumerate(jobs):
-            if job.num in records:
-                status = read_status(job.directory)
-                if is_done(status, job.identity.config_hash):
-                    done[index] = status["return_value"]
-                elif can_resume(job):
-                    resumed.add(index)
+            status = read_status(job.directory) if job.num in recorded else {}
+            if records.is_done(status, job.identity.config_hash):
+                done[index] = status["return_value"]
         exclusive = settings.exclusive
         if exclusive is None:
-            exclusive = measures_time(composed, [job.need.cores for job in jobs], swept)
+            exclusive = planning.measures_time(composed, [job.need.cores for job in jobs], swept)
         order_name = settings.order or ("blocks" if exclusive else "interleaved")
         key, configs = settings.repeat, [job.config for job in wanted]
         if key != DEFAULT_REPEAT and not any(key in config for config in configs):
@@ -219,17 +176,19 @@ class Launch:
             for job in before.jobs
             if job.block is not None
         }
-        repeats = repeat_numbers(configs, key, blocks)
-        jobs = in_repeats(jobs, repeats, blocks=order_name == "blocks", exclusive=exclusive)
-        order = [i for i in in_order(repeats, order_name) if i not in done]
+        repeats = planning.repeat_numbers(configs, key, blocks)
+        in_blocks = order_name == "blocks"
+        jobs = planning.in_repeats(jobs, repeats, blocks=in_blocks, exclusive=exclusive)
+        order = [i for i in planning.in_order(repeats, order_name) if i not in done]
+        resumed = [i for i in order if jobs[i].num in recorded and can_resume(jobs[i])]
         for index, job in enumerate(jobs):
             path = os.path.relpath(job.directory, self._sweep)
-            block = records[job.num].block if index in done else job.block
-            records[job.num] = JobRecord(job.identity, path, job.need.cores, block)
+            block = recorded[job.num].block if index in done else job.block
+            recorded[job.num] = records.JobRecord(job.identity, path, job.need.cores, block)
         name = self._config.get("name")
         to_resume: list[str] = []  # a named sweep resumes without further overrides
         if not (self._resumes and name and str(name) in self._sweep.parts):
-            directory = f"hydra.sweep.dir={quoted(str(self._sweep))}"
+            directory = f"hydra.sweep.dir={planning.quoted(str(self._sweep))}"
             to_resume = [directory, "hydra.launcher.resume=true"]
         launch = {
             "started": timestamp(),
@@ -239,7 +198,7 @@ class Launch:
             "host": os.uname().nodename,
             "order": [jobs[index].num for index in order],
         }
-        recorded: dict[str, Any] = {
+        choices: dict[str, Any] = {
             "order": order_name,
             "repeat": key,
             "exclusive": exclusive,
@@ -247,9 +206,9 @@ class Launch:
             "gpus": resources.gpus,
             "threads": thread_settings(settings.threads),
         }
-        ordered = tuple(records[num] for num in sorted(records))
-        manifest = Manifest(tuple(sorted(swept)), recorded, ordered, (*before.launches, launch))
-        return Plan(jobs, done, order, [i for i in order if i in resumed], manifest, exclusive)
+        ordered = tuple(recorded[num] for num in sorted(recorded))
+        manifest = Manifest(tuple(sorted(swept)), choices, ordered, (*before.launches, launch))
+        return Plan(jobs, done, order, resumed, manifest, exclusive)
 
     def _restore(self) -> None:
         """Leaves the sweep's directory as it was before Hydra wrote its multirun.yaml."""
@@ -261,12 +220,12 @@ class Launch:
 
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
         self._manifest = plan.manifest  # the next batch extends it
-        write_manifest(self._sweep, plan.manifest)
+        records.write_manifest(self._sweep, plan.manifest)
         done = f", {len(plan.done)} done already" if plan.done else ""
         resumed = f", {len(plan.resumed)} resume from a checkpoint" if plan.resumed else ""
         log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep}{done}{resumed}")
         resources = self._backend.resources
-        if large := oversubscribed(plan, resources):
+        if large := planning.oversubscribed(plan, resources):
             log.warning(
                 f"{', '.join(f'#{num}' for num in large)} need more than the sweep's "
                 f"{len(resources.cores)} cores: each of them runs alone, and index.csv marks it "
@@ -279,18 +238,17 @@ class Launch:
         try:
             with signal_handlers(handlers, keep_ignored=FOR_AGENT):
                 if plan.order:
-                    state = HydraState(self._task_function, self._context, Singleton.get_state())
                     verdicts = self._backend.run(
                         plan,
                         self._sweep,
-                        preparation(state, self._settings.preload),
+                        preparation(self._task_function, self._context, self._settings.preload),
                         lock_fd,
                         ending,
                         saving,
                         self.stop_rule,
                     )
         finally:
-            write_index(self._sweep)
+            records.write_index(self._sweep)
         if verdicts is None:  # the jobs run elsewhere, and nobody waits for them
             return [job_return(job, None) for job in plan.jobs]
         return self._report(plan, verdicts, ending)
@@ -321,7 +279,7 @@ class Launch:
         # Hydra's own sweeper would print a traceback below the list.
         if bad and (signals or self._hydras_sweeper):
             resumable = sum(can_resume(job) for job, _ in bad)
-            print(resume_text(plan.manifest, resumable), file=sys.stderr, flush=True)
+            print(records.resume_text(plan.manifest, resumable), file=sys.stderr, flush=True)
             raise SystemExit(128 + signals[0] if signals else 1)
         ends |= {i: Verdict("completed", value=value) for i, value in plan.done.items()}
         return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]
@@ -369,7 +327,7 @@ def job_return(job: Job, verdict: Verdict | None) -> JobReturn:
         return JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
     completed = verdict.state == "completed"
     error = JobFailedError(
-        f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / LOG}"
+        f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / records.LOG}"
     )
     error.state = verdict.state
     chdir = job.config.hydra.job.chdir  # null: Hydra changed its default with version 1.2

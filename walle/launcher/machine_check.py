@@ -37,22 +37,16 @@ class CoreSpeeds(NamedTuple):
     others_busy: float | None
 
 
-def others_clock(
-    cores: Sequence[int],
-    # the seconds for which cores have been busy since the machine started
-    busy: Callable[[Sequence[int]], float | None] = busy_s,
-    now: Callable[[], float] = time.monotonic,
-) -> OthersBusy:
+def others_clock(cores: Sequence[int]) -> OthersBusy:
     """Starts to count the processor time that other programs use on some cores.
 
-    Returns:
-        a function that takes the processor seconds of the work that is not counted, and returns the
-        mean number of cores that other programs have kept busy since; None if it is not known.
+    The function that it returns takes the processor seconds of the work that is not counted, and
+    returns the mean number of cores that other programs have kept busy; None if it is unknown.
     """
-    before_s, start_s = busy(cores), now()
+    before_s, start_s = busy_s(cores), time.monotonic()
 
     def others_busy(own_s: float | None) -> float | None:
-        after_s, elapsed_s = busy(cores), now() - start_s
+        after_s, elapsed_s = busy_s(cores), time.monotonic() - start_s
         if after_s is None or before_s is None or own_s is None or elapsed_s <= 0:
             return None
         return round(max(0.0, (after_s - before_s - own_s) / elapsed_s), 3)
@@ -69,22 +63,17 @@ def time_on(core: int) -> float:
     return time.perf_counter() - start_s
 
 
-def core_speeds(
-    cores: Sequence[int],
-    stop: Collection[int] = (),
-    time_one: Callable[[int], float] = time_on,
-    clock: Callable[[Sequence[int]], OthersBusy] = others_clock,
-) -> CoreSpeeds | None:
+def core_speeds(cores: Sequence[int], stop: Collection[int] = ()) -> CoreSpeeds | None:
     """Times the same work on one core after the other, several times round; None if stopped."""
     times_s: dict[int, list[float]] = {core: [] for core in cores}
     allowed = os.sched_getaffinity(0)
-    others_busy, own_s = clock(cores), time.thread_time()
+    others_busy, own_s = others_clock(cores), time.thread_time()
     try:
         for _ in range(max(FEWEST_PIECES, min(PIECES, MOST_PIECES // len(cores)))):
             for core in cores:
                 if stop:
                     return None
-                times_s[core].append(time_one(core))
+                times_s[core].append(time_on(core))
     finally:
         os.sched_setaffinity(0, allowed)
     work_s = {core: round(median(seconds), 6) for core, seconds in times_s.items()}
@@ -93,13 +82,7 @@ def core_speeds(
 
 @contextmanager
 def checked_machine(
-    sweep: Path,
-    plan: Plan,
-    cores: Sequence[int],
-    stop: Collection[int],
-    *,
-    enabled: bool,
-    check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
+    sweep: Path, plan: Plan, cores: Sequence[int], stop: Collection[int], *, enabled: bool
 ) -> Iterator[None]:
     """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
 
@@ -113,9 +96,7 @@ def checked_machine(
     def record() -> None:
         jobs = [plan.jobs[index] for index in plan.order] if plan.exclusive else []
         ran = {job.num: read_status(job.directory) for job in jobs}
-        others = {num: status.get("others_busy") for num, status in ran.items()}
-        counts = {num: len(status.get("cores") or []) for num, status in ran.items()}
-        notes = machine_notes(checks.get("before"), checks.get("after"), others, counts)
+        notes = machine_notes(checks.get("before"), checks.get("after"), ran)
         records = {when: speeds._asdict() for when, speeds in checks.items() if speeds}
         plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
         write_manifest(sweep, plan.manifest)
@@ -126,25 +107,23 @@ def checked_machine(
 
     if enabled:
         log.info(f"timing the same work on {count_text(len(cores), 'core')}")
-        checks["before"] = check(cores, stop)
+        checks["before"] = core_speeds(cores, stop)
         record()
     yield
     if enabled:
-        checks["after"] = check(cores, stop)
+        checks["after"] = core_speeds(cores, stop)
     if enabled or plan.exclusive:
         record()
 
 
 def machine_notes(
-    before: CoreSpeeds | None,
-    after: CoreSpeeds | None,
-    # the mean number of each job's cores that other programs kept busy, and the number of its cores
-    others: Mapping[int, float | None],
-    cores: Mapping[int, int],
+    before: CoreSpeeds | None, after: CoreSpeeds | None, ran: Mapping[int, Mapping[str, Any]]
 ) -> list[str]:
-    """Sentences for the user; empty where all cores were equal, steady and free."""
+    """Sentences for the user; empty where all cores were equal, steady and free.
+
+    `ran` has the content of status.json of each job that ran, by its number.
+    """
     notes: list[str] = []
-    disturbed: list[str] = []
 
     def named(cores: Collection[int]) -> str:
         return f"{'core' if len(cores) == 1 else 'cores'} {ranges_text(cores)}"
@@ -160,7 +139,7 @@ def machine_notes(
                 f"{slowest_s / fastest_s - 1:.0%} longer than the fastest core for the same work."
             )
         if is_busy(speeds.others_busy, len(speeds.work_s)):
-            disturbed.append(
+            notes.append(
                 f"The machine was not quiet {when}: other programs kept {speeds.others_busy:.2f} "
                 f"of its {count_text(len(speeds.work_s), 'core')} busy."
             )
@@ -173,11 +152,14 @@ def machine_notes(
                 f"The speed of cores changed during the sweep: after the last job {named(changed)} "
                 f"took {' to '.join(span)} times as long as before the first."
             )
-    notes += disturbed
-    busy = {job: number for job, number in others.items() if number and is_busy(number, cores[job])}
+    busy = {
+        num: status["others_busy"]
+        for num, status in ran.items()
+        if is_busy(status.get("others_busy"), len(status.get("cores") or []))
+    }
     if busy:
         notes.append(
-            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(others)} ran "
+            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(ran)} ran "
             f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
             "job's cores busy."
         )

@@ -8,7 +8,6 @@ them, and the values of one block can be compared with each other.
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -31,7 +30,6 @@ CHOICE_SETTING = re.compile(r"(\+{0,2})([\w-]+)\.([^=]+)=(.*)", re.DOTALL)
 SHUFFLE_SEED = 0
 # Jobs that differ in one of these keys differ in how fast they are.
 KEYS_OF_SPEED = ("sampler.n", "sampler.max_lag", "learner.n", "learner.threads")
-_ABSENT = object()
 
 
 class Plan(NamedTuple):
@@ -50,10 +48,6 @@ class Plan(NamedTuple):
         return [self.jobs[index].num for index in self.order]
 
 
-class ConfigChangedError(ConfigError):
-    """The directory holds a sweep of another config."""
-
-
 class ChoiceSettings:
     """Settings of single choices of a group: `ppo.clip=0.1` in a sweep over `algo=ppo,a2c`.
 
@@ -62,43 +56,48 @@ class ChoiceSettings:
     """
 
     def __init__(self, context: HydraContext, master: DictConfig, group: str | None) -> None:
-        # A choice with the name of a key of the sweep's config has no settings of its own.
-        self._loader, self._master, self._group = context.config_loader, master, group
+        self._loader, self._master, self._group = context.config_loader, master, str(group)
         self._choices: set[str] = set()
         self._requested: set[str] = set()  # the words in the values of the group
-        if group is not None:
-            requested = requested_overrides(context, master)
-            texts = [str(override.input_line) for override in requested]
-            added = {text.partition(".")[0].lstrip("+") for text in texts if text.startswith("+")}
-            options = self._loader.get_group_options(group)
-            self._choices = set(options) - ({str(key) for key in master} - added)
-            of_group = (override for override in requested if override.key_or_group == group)
-            values = (str(override.input_line).partition("=")[2] for override in of_group)
-            self._requested = {word for text in values for word in re.findall(r"[\w-]+", text)}
+        if group is None:
+            return
+        requested = requested_overrides(context, master)
+        texts = [str(override.input_line) for override in requested]
+        added = {text.partition(".")[0].lstrip("+") for text in texts if text.startswith("+")}
+        # A choice with the name of a key of the sweep's config has no settings of its own.
+        self._choices = set(self._loader.get_group_options(group)) - ({*map(str, master)} - added)
+        of_group = (override for override in requested if override.key_or_group == group)
+        values = " ".join(str(override.input_line).partition("=")[2] for override in of_group)
+        self._requested = set(re.findall(r"[\w-]+", values))
 
     def resolved(self, overrides: Sequence[str]) -> list[str]:
-        """The overrides of a job with those of its own choice in their final form.
-
-        Raises:
-            ConfigError: the job's choice has no such setting.
-        """
+        """The overrides of a job with those of its own choice in their final form."""
         matches = {text: match for text in overrides if (match := self._match(text))}
         plain = [text for text in overrides if text not in matches]
         if not matches:
             return plain
         config = self._loader.load_sweep_config(self._master, plain)
-        choice = self._choice(config)
+        choice = config.hydra.runtime.choices.get(self._group)
         for signs, name, setting, value in (match.groups() for match in matches.values()):
-            if name == choice:
-                added = "+" if signs == "+" else ""
-                key = self._key(config, name, setting, f"{added}{name}.{setting}={value}")
-                plain = [text for text in plain if text.lstrip("+").partition("=")[0] != key]
-                plain.append(f"{added}{key}={value}")
+            if name != choice:
+                continue
+            added, first = "+" if signs == "+" else "", setting.partition(".")[0]
+            node = config[self._group]
+            if added or first in node.keys():  # noqa: SIM118 - `in` skips empty keys
+                key = f"{self._group}.{setting}"
+            elif first in config and first != "hydra":
+                key = setting
+            else:
+                near = nearest(f"{name}.{setting}", {f"{name}.{key}" for key in node})
+                shown = f"{name}.{setting}={value}"
+                raise ConfigError(f"{shown}: {name} has no setting {setting}; {near}")
+            plain = [text for text in plain if text.lstrip("+").partition("=")[0] != key]
+            plain.append(f"{added}{key}={value}")
         return plain
 
     def refuse_absent(self, jobs: Sequence[Sequence[str]], configs: Sequence[DictConfig]) -> None:
         """Raises `ConfigError` for an override of a single choice that no job of the sweep has."""
-        present = {choice for config in configs if (choice := self._choice(config))}
+        present = {str(config.hydra.runtime.choices.get(self._group)) for config in configs}
         for text in dict.fromkeys(text for job in jobs for text in job):
             match = self._match(text)
             # An adaptive sweeper may choose later what the command line asks for.
@@ -109,25 +108,11 @@ class ChoiceSettings:
                     f"{self._group}={','.join(sorted(present))}: add {match[2]} or drop {shown}"
                 )
 
-    def _choice(self, config: DictConfig) -> str | None:
-        choices = config.hydra.runtime.choices
-        return None if self._group is None else str(choices.get(self._group))
-
     def _match(self, override: str) -> re.Match[str] | None:
         """Signs, choice, key and value of an override of a single choice; None for any other."""
         match = CHOICE_SETTING.fullmatch(override)
         return match if match is not None and match[2] in self._choices else None
 
-    def _key(self, config: DictConfig, choice: str, setting: str, shown: str) -> str:
-        """The key of the config that an override sets: one of the group's, or of the top level."""
-        first = setting.partition(".")[0]
-        node = config[str(self._group)]
-        if shown.startswith("+") or first in node.keys():  # noqa: SIM118 - `in` skips empty keys
-            return f"{self._group}.{setting}"
-        if first in config and first != "hydra":
-            return setting
-        near = nearest(f"{choice}.{setting}", {f"{choice}.{key}" for key in node})
-        raise ConfigError(f"{shown}: {choice} has no setting {setting}; {near}")
 
 
 def assign_numbers(
@@ -154,7 +139,7 @@ def assign_numbers(
 def refuse_other_base(
     known: Sequence[Identity], wanted: Sequence[Identity], swept: Collection[str]
 ) -> None:
-    """Raises `ConfigChangedError` where a key that is not swept has changed.
+    """Raises `ConfigError` where a key that is not swept has changed.
 
     `swept` names the overrides along which the sweep's jobs differ, now or earlier.
     """
@@ -171,18 +156,20 @@ def refuse_other_base(
         raise config_changed(before, after, "the sweep")
 
 
-def config_changed(before: Flat, after: Flat, what: str) -> ConfigChangedError:
+def config_changed(before: Flat, after: Flat, what: str) -> ConfigError:
     """The error with a line for each leaf that differs: `key: old -> new`."""
+    old, new = ({path: as_json(value) for path, value in flat.items()} for flat in (before, after))
+    changes = [
+        f"  {path}: {old.get(path, '(absent)')} -> {new.get(path, '(absent)')}\n"
+        for path in sorted(old.keys() | new.keys())
+        if old.get(path) != new.get(path)
+    ]
+    return ConfigError(
+        f"the config of {what} is not the one recorded here:\n{''.join(changes)}the directory "
+        "keeps the sweep that it was made for: undo the change, give the new sweep another name, "
+        "or start a new directory with hydra.launcher.resume=false"
+    )
 
-    def shown(value: Any) -> str:
-        return "(absent)" if value is _ABSENT else json.dumps(value, default=str)
-
-    lines = [f"the config of {what} is not the one recorded here:"]
-    for path in sorted(before.keys() | after.keys()):
-        old, new = before.get(path, _ABSENT), after.get(path, _ABSENT)
-        if _ABSENT in (old, new) or not same(old, new):
-            lines.append(f"  {path}: {shown(old)} -> {shown(new)}")
-    return ConfigChangedError("\n".join(lines))
 
 
 def can_resume(job: Job) -> bool:
@@ -259,7 +246,7 @@ def in_repeats(
 ) -> list[Job]:
     """The jobs with the numbers of their blocks, if they run in blocks.
 
-    If they run one at a time, each repeat also has its turn of the cores (allocation.in_turn).
+    If they run one at a time, each repeat also has its turn of the cores; see `Allocator`.
     """
     return [
         job._replace(

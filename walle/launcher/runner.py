@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -14,9 +16,7 @@ from typing import Any
 
 from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.fork_server import ForkServer, Preparation, send_signal, wait_for_end
-from walle.launcher.jobs.job import Request
-from walle.launcher.jobs.verdict import Verdict, judge
+from walle.launcher.jobs import ForkServer, Request, Verdict, judge, send_signal, wait_for_end
 from walle.launcher.machine_check import OthersBusy, others_clock
 from walle.launcher.planning import Plan, can_resume
 from walle.launcher.records import LOG, is_done, is_recordable, last_lines, python_scalar
@@ -45,7 +45,7 @@ class Active:
     oom_before: int  # the kernel's count of out-of-memory kills at the start
     # how busy other programs kept its cores; None if other jobs run there too
     others_busy: OthersBusy | None
-    end_at: float | None  # when to stop the job, on the monotonic clock; None without a limit
+    end_at: float  # when to stop the job, on the monotonic clock
     timed_out: bool = False  # whether the job has been asked to stop since
     # why the job was asked to stop before its end; None for a job that was not
     pruned: str | None = None
@@ -63,24 +63,22 @@ class Runner:
         screen: Screen,
         stop_rule: StopRule | None = None,
     ) -> None:
-        # The stop rule is called with each job before it starts, and once a second while it runs.
-        self._stop_rule, self._stop_rule_at = stop_rule, 0.0
+        # Called with each job before it starts, and once a second while it runs.
+        self._stop_rule = stop_rule or (lambda job: None)
+        self._stop_rule_at = 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
         self._start, self._screen = start, screen
         self._active: dict[int, Active] = {}
-        self._tries = dict.fromkeys(range(len(plan.jobs)), 0)
+        self._tries: Counter[int] = Counter()
         self._failures = 0
         self._seen = self._handled = 0  # signals that ask for the end: received, and passed on
         self._verdicts: dict[int, Verdict] = {}
 
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
-        """Runs until every job has ended or the sweep was stopped.
+        """Runs until every job has ended or the sweep was stopped; returns their ends by index.
 
-        Signals that ask for the end grow in `ending`, those for a checkpoint in `saving`, which is
-        emptied.
-
-        Returns:
-            how each job ended, by index; a job that never started is left out.
+        A job that never started is left out. Signals that ask for the end grow in `ending`, those
+        for a checkpoint in `saving`, which is emptied.
         """
         while True:
             self._pass_on(ending)
@@ -99,22 +97,20 @@ class Runner:
 
     def _begin(self, grant: Grant) -> None:
         job = self._plan.jobs[grant.job]
-        reason = None if self._stop_rule is None else self._stop_rule(job)
+        reason = self._stop_rule(job)
         if reason is not None:
             update_status(job.directory, state="pruned", error=reason)
         completed = grant.again and is_done(read_status(job.directory), job.identity.config_hash)
         if reason is not None or completed:  # the latter just before its worker was killed
-            verdict = Verdict("completed") if reason is None else Verdict("pruned", reason)
             self._allocator.release(grant.job)
-            self._conclude(grant.job, verdict)
+            self._conclude(grant.job, Verdict("pruned" if reason else "completed", reason))
             return
         again = grant.again or grant.job in self._plan.resumed or self._tries[grant.job] > 0
         record = start_attempt(job, grant, resume=again and can_resume(job))
         how = "resumes from its checkpoint" if record["resume"] else "starts again"
         attempt = record["attempts"]
         self._screen.started(job, grant, "starts" if attempt == 1 else f"{how} (attempt {attempt})")
-        limit = self._settings.timeout_s
-        end_at = time.monotonic() + limit if limit is not None else None
+        end_at = time.monotonic() + (self._settings.timeout_s or math.inf)
         log = job.directory.absolute() / LOG
         log_start = log.stat().st_size if log.exists() else 0
         others = others_clock(grant.cores) if self._plan.exclusive else None
@@ -194,16 +190,15 @@ class Runner:
 
         A job past its time limit is killed when `grace_s` has passed too.
         """
-        now_s, rule = time.monotonic(), self._stop_rule
-        if now_s < self._stop_rule_at:
-            rule = None
-        else:
+        now_s = time.monotonic()
+        apply_rule = now_s >= self._stop_rule_at
+        if apply_rule:
             self._stop_rule_at = now_s + STOP_RULE_S
         for active in self._active.values():
-            if active.end_at is not None and now_s >= active.end_at:
+            if now_s >= active.end_at:
                 send_signal(active.link, signal.SIGKILL if active.timed_out else signal.SIGTERM)
                 active.timed_out, active.end_at = True, now_s + self._settings.grace_s
-            if rule is not None and active.pruned is None and (reason := rule(active.job)):
+            if apply_rule and not active.pruned and (reason := self._stop_rule(active.job)):
                 active.pruned = reason
                 send_signal(active.link, signal.SIGTERM)
 
@@ -238,7 +233,7 @@ def runner(
     plan: Plan,
     allocator: Allocator,
     settings: WalleLauncherConf,
-    preparation: Preparation,
+    preparation: bytes,
     lock_fd: int,
     stop_rule: StopRule | None = None,
     command: str | None = None,
@@ -261,10 +256,8 @@ def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
     """Prepares the job's directory and status.json for the next attempt.
 
     The job reads from the field `resume` whether to continue from the checkpoint in its directory;
-    where it is false, the files of the last attempt are set aside.
-
-    Returns:
-        The launcher's fields of status.json that are known at the start.
+    where it is false, the files of the last attempt are set aside. Returns the launcher's fields of
+    status.json that are known at the start.
     """
     attempts = (read_status(job.directory).get("attempts") or 0) + 1
     record = {

@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the table and starts withou
 
     from walle.launcher.allocation import Grant
     from walle.launcher.composing import Job
-    from walle.launcher.jobs.verdict import Verdict
+    from walle.launcher.jobs import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -137,19 +137,19 @@ class Screen:
         long as the jobs that have ended took on average. Before the first job has ended, they are
         expected to take as long as the running jobs with an estimate.
         """
-        so_far_s = {num: time.monotonic() - self._started[num] for num in running}
-        known = [so_far_s[num] + left_s for num, left_s in running.items() if left_s is not None]
+        age_s = {num: time.monotonic() - self._started[num] for num in running}
+        known = [age_s[num] + left_s for num, left_s in running.items() if left_s is not None]
         expected = self._took_s or known
         if not expected or self._stopped:
             return None
         mean_s = sum(expected) / len(expected)
-        left = [
-            max(0.0, mean_s - so_far_s[num]) if left_s is None else left_s
-            for num, left_s in running.items()
-        ]
+        rest_s = {num: max(0.0, mean_s - age_s[num]) for num in running}
+        left = [rest_s[num] if left_s is None else left_s for num, left_s in running.items()]
         return max(left, default=0.0) + waiting * mean_s / max(1, len(self._started))
 
-    def progress_text(self, running: Mapping[int, float | None], waiting: int, note: str = "") -> str:
+    def progress_text(
+        self, running: Mapping[int, float | None], waiting: int, note: str = ""
+    ) -> str:
         """`3 of 8 ended`, a note, and `, about 3 min left` where that is known."""
         left_s = self.remaining_s(running, waiting)
         left = f", about {duration_text(left_s)} left" if left_s else ""

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs import Verdict
 from walle.launcher.records import jobs_locked, launcher_locked, locked
 from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
@@ -57,7 +56,7 @@ class LocalBackend:
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,
         ending: Sequence[int],
         saving: list[int],
@@ -155,7 +154,7 @@ class WorkersBackend(ABC):
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,  # noqa: ARG002  workers have locks of their own
         ending: Sequence[int],
         saving: list[int],
