@@ -12,8 +12,8 @@ from omegaconf import OmegaConf
 
 from walle.launcher.allocation import Allocator, Need, Resources
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
-from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.records import Identity
+from walle.launcher.jobs import Verdict
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
 from walle.launcher.runner import Runner

@@ -25,6 +25,7 @@ FEWEST_PIECES = 3
 UNEQUAL = 0.1  # a core that is a tenth slower than the fastest one is reported
 # More cores kept busy by others than this are reported; the kernel's own work is the second number.
 BUSY_CORES, BUSY_SHARE = 0.1, 0.01
+OthersBusy = Callable[[float | None], float | None]
 
 
 class CoreSpeeds(NamedTuple):
@@ -35,35 +36,22 @@ class CoreSpeeds(NamedTuple):
     # does not show it
     others_busy: float | None
 
-    def as_record(self) -> dict[str, Any]:
-        """These measurements in the form stored in manifest.json."""
-        cores = {str(core): round(seconds, 6) for core, seconds in self.work_s.items()}
-        others = None if self.others_busy is None else round(self.others_busy, 3)
-        return {"work_s": cores, "others_busy": others}
 
+def others_clock(cores: Sequence[int]) -> OthersBusy:
+    """Starts to count the processor time that other programs use on some cores.
 
-class OthersClock:
-    """Counts the processor time that other programs use on some cores."""
+    The function that it returns takes the processor seconds of the work that is not counted, and
+    returns the mean number of cores that other programs have kept busy; None if it is unknown.
+    """
+    before_s, start_s = busy_s(cores), time.monotonic()
 
-    def __init__(
-        self,
-        cores: Sequence[int],
-        busy: Callable[[Sequence[int]], float | None] = busy_s,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Starts to count; `busy` returns the seconds for which cores were busy since the start."""
-        self._cores, self._busy, self._now = cores, busy, now
-        self._busy_s, self._start_s = busy(cores), now()
-
-    def others_busy(self, own_s: float) -> float | None:
-        """The mean number of cores that other programs kept busy; None if it is not known.
-
-        `own_s` are processor seconds of the work that is not counted.
-        """
-        busy, elapsed_s = self._busy(self._cores), self._now() - self._start_s
-        if busy is None or self._busy_s is None or elapsed_s <= 0:
+    def others_busy(own_s: float | None) -> float | None:
+        after_s, elapsed_s = busy_s(cores), time.monotonic() - start_s
+        if after_s is None or before_s is None or own_s is None or elapsed_s <= 0:
             return None
-        return max(0.0, (busy - self._busy_s - own_s) / elapsed_s)
+        return round(max(0.0, (after_s - before_s - own_s) / elapsed_s), 3)
+
+    return others_busy
 
 
 def time_on(core: int) -> float:
@@ -75,37 +63,26 @@ def time_on(core: int) -> float:
     return time.perf_counter() - start_s
 
 
-def core_speeds(
-    cores: Sequence[int],
-    stop: Collection[int] = (),
-    time_one: Callable[[int], float] = time_on,
-    clock: Callable[[Sequence[int]], OthersClock] = OthersClock,
-) -> CoreSpeeds | None:
+def core_speeds(cores: Sequence[int], stop: Collection[int] = ()) -> CoreSpeeds | None:
     """Times the same work on one core after the other, several times round; None if stopped."""
     times_s: dict[int, list[float]] = {core: [] for core in cores}
     allowed = os.sched_getaffinity(0)
-    others, own_s = clock(cores), time.thread_time()
+    others_busy, own_s = others_clock(cores), time.thread_time()
     try:
         for _ in range(max(FEWEST_PIECES, min(PIECES, MOST_PIECES // len(cores)))):
             for core in cores:
                 if stop:
                     return None
-                times_s[core].append(time_one(core))
+                times_s[core].append(time_on(core))
     finally:
         os.sched_setaffinity(0, allowed)
-    work_s = {core: median(seconds) for core, seconds in times_s.items()}
-    return CoreSpeeds(work_s, others.others_busy(time.thread_time() - own_s))
+    work_s = {core: round(median(seconds), 6) for core, seconds in times_s.items()}
+    return CoreSpeeds(work_s, others_busy(time.thread_time() - own_s))
 
 
 @contextmanager
 def checked_machine(
-    sweep: Path,
-    plan: Plan,
-    cores: Sequence[int],
-    stop: Collection[int],
-    *,
-    enabled: bool,
-    check: Callable[[Sequence[int], Collection[int]], CoreSpeeds | None] = core_speeds,
+    sweep: Path, plan: Plan, cores: Sequence[int], stop: Collection[int], *, enabled: bool
 ) -> Iterator[None]:
     """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
 
@@ -119,47 +96,39 @@ def checked_machine(
     def record() -> None:
         jobs = [plan.jobs[index] for index in plan.order] if plan.exclusive else []
         ran = {job.num: read_status(job.directory) for job in jobs}
-        others = {num: status.get("others_busy") for num, status in ran.items()}
-        counts = {num: len(status.get("cores") or []) for num, status in ran.items()}
-        notes = machine_notes(checks.get("before"), checks.get("after"), others, counts)
-        records = {when: speeds.as_record() for when, speeds in checks.items() if speeds}
+        notes = machine_notes(checks.get("before"), checks.get("after"), ran)
+        records = {when: speeds._asdict() for when, speeds in checks.items() if speeds}
         plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
         write_manifest(sweep, plan.manifest)
         for note in notes:
             if note not in logged:
-                logged.add(note)
                 log.warning(note)
+        logged.update(notes)
 
     if enabled:
         log.info(f"timing the same work on {count_text(len(cores), 'core')}")
-        checks["before"] = check(cores, stop)
+        checks["before"] = core_speeds(cores, stop)
         record()
     yield
     if enabled:
-        checks["after"] = check(cores, stop)
+        checks["after"] = core_speeds(cores, stop)
     if enabled or plan.exclusive:
         record()
 
 
 def machine_notes(
-    before: CoreSpeeds | None,
-    after: CoreSpeeds | None,
-    others: Mapping[int, float | None],
-    cores: Mapping[int, int],
+    before: CoreSpeeds | None, after: CoreSpeeds | None, ran: Mapping[int, Mapping[str, Any]]
 ) -> list[str]:
     """Sentences for the user; empty where all cores were equal, steady and free.
 
-    `others` has the mean number of each job's cores that other programs kept busy, `cores` the
-    number of its cores.
+    `ran` has the content of status.json of each job that ran, by its number.
     """
-    checks = [("before the first job", before), ("after the last job", after)]
     notes: list[str] = []
-    disturbed: list[str] = []
 
     def named(cores: Collection[int]) -> str:
         return f"{'core' if len(cores) == 1 else 'cores'} {ranges_text(cores)}"
 
-    for when, speeds in checks:
+    for when, speeds in ("before the first job", before), ("after the last job", after):
         if speeds is None:
             continue
         fastest_s, slowest_s = min(speeds.work_s.values()), max(speeds.work_s.values())
@@ -170,13 +139,12 @@ def machine_notes(
                 f"{slowest_s / fastest_s - 1:.0%} longer than the fastest core for the same work."
             )
         if is_busy(speeds.others_busy, len(speeds.work_s)):
-            disturbed.append(
+            notes.append(
                 f"The machine was not quiet {when}: other programs kept {speeds.others_busy:.2f} "
                 f"of its {count_text(len(speeds.work_s), 'core')} busy."
             )
     if before and after:
-        common = before.work_s.keys() & after.work_s.keys()
-        ratios = {core: after.work_s[core] / before.work_s[core] for core in common}
+        ratios = {core: after.work_s[core] / work_s for core, work_s in before.work_s.items()}
         changed = {c: r for c, r in ratios.items() if not 1 / (1 + UNEQUAL) <= r <= 1 + UNEQUAL}
         if changed:
             span = dict.fromkeys(f"{end(changed.values()):.2f}" for end in (min, max))
@@ -184,11 +152,14 @@ def machine_notes(
                 f"The speed of cores changed during the sweep: after the last job {named(changed)} "
                 f"took {' to '.join(span)} times as long as before the first."
             )
-    notes += disturbed
-    busy = {job: number or 0.0 for job, number in others.items() if is_busy(number, cores[job])}
+    busy = {
+        num: status["others_busy"]
+        for num, status in ran.items()
+        if is_busy(status.get("others_busy"), len(status.get("cores") or []))
+    }
     if busy:
         notes.append(
-            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(others)} ran "
+            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(ran)} ran "
             f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
             "job's cores busy."
         )

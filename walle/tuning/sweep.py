@@ -31,17 +31,9 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from walle.errors import ConfigError, check_bounds
-from walle.launcher.composing import (
-    Composed,
-    PlanError,
-    compose,
-    hydra_config,
-    validate,
-    written_values,
-)
-from walle.launcher.identity import same
+from walle.launcher.composing import Composed, compose, hydra_config, validate, written_values
 from walle.launcher.launch import JobFailedError, refuse
-from walle.launcher.records import MANIFEST
+from walle.launcher.records import MANIFEST, same
 from walle.system.files import write_atomically
 from walle.system.format import count_text
 from walle.system.identity import Flat, flatten
@@ -126,7 +118,7 @@ class Search:
                     self._sweep, settings, direction=direction, search=search, space=values
                 )
                 self._search()
-        except (ConfigError, PlanError) as error:
+        except ConfigError as error:
             refuse(error)
 
     def _jobs(self, point: Any) -> list[list[str]]:
@@ -384,7 +376,7 @@ def refusal(job: Composed, config: DictConfig) -> str | None:
     """Why the launcher's `validate` refuses a job; None if it does not."""
     try:
         validate([job], config.hydra.launcher.get("validate"))
-    except PlanError as error:
+    except ConfigError as error:
         return str(error).removeprefix(f"{' '.join(job.identity.overrides)}: ")
     return None
 

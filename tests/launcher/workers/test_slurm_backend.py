@@ -6,7 +6,7 @@ import pytest
 
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
+from walle.launcher.records import Identity
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest
 from walle.launcher.settings import SlurmConf, WalleLauncherConf

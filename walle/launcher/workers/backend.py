@@ -15,21 +15,13 @@ from pathlib import Path
 
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.locks import jobs_locked, launcher_locked, locked
+from walle.launcher.jobs import Verdict
 from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
-from walle.launcher.records import LOG, last_lines
+from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked, locked
 from walle.launcher.runner import runner
-from walle.launcher.screen import Screen, open_screen
-from walle.launcher.settings import (
-    BackendError,
-    RayConf,
-    SlurmConf,
-    WalleLauncherConf,
-    check_worker_settings,
-)
+from walle.launcher.screen import Screen
+from walle.launcher.settings import BackendError, RayConf, SlurmConf, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submission import LOGS, Submission, new_directory, unfinished
@@ -67,7 +59,7 @@ class LocalBackend:
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,
         ending: Sequence[int],
         saving: list[int],
@@ -93,7 +85,6 @@ class WorkersBackend(ABC):
     """Submits workers that claim the jobs, or finds an earlier command's; follows the jobs."""
 
     def __init__(self, settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
-        check_worker_settings(settings, workers)
         self._settings, self._heartbeat_s = settings, workers.heartbeat_s
         cores = list(range(workers.cores or 0))
         self.resources = Resources(cores, [str(gpu) for gpu in range(workers.gpus)])
@@ -154,7 +145,7 @@ class WorkersBackend(ABC):
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,  # noqa: ARG002  workers have locks of their own
         ending: Sequence[int],
         saving: list[int],
@@ -185,7 +176,7 @@ class WorkersBackend(ABC):
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how}")
             return None
-        with closing(open_screen(len(plan.jobs), len(plan.done))) as screen:
+        with closing(Screen(len(plan.jobs), len(plan.done))) as screen:
             follower = Follower(
                 plan, submission, screen, self._states, stop_rule, self._heartbeat_s
             )

@@ -22,10 +22,8 @@ from omegaconf import open_dict, read_write
 
 from walle.launcher.allocation import Need, Resources, read_siblings, spread, visible_gpus
 from walle.launcher.composing import Job
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.locks import jobs_locked
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest, write_index
+from walle.launcher.records import Manifest, jobs_locked, write_index
 from walle.launcher.runner import runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
@@ -65,14 +63,14 @@ class StoredPlan(NamedTuple):
     nums: list[int]  # the number of each job, by index
     needs: list[Need]  # of each job
     settings: WalleLauncherConf  # of the launcher
-    preparation: Preparation  # what the jobs import
+    preparation: bytes  # what the jobs import
     command: str  # the command that started the sweep
     cwd: str  # its working directory
     path: list[str]  # its `sys.path`
 
 
 def store(
-    directory: Path, sweep: Path, plan: Plan, settings: WalleLauncherConf, preparation: Preparation
+    directory: Path, sweep: Path, plan: Plan, settings: WalleLauncherConf, preparation: bytes
 ) -> None:
     """Writes the plan into a submission's directory, which it makes."""
     (directory / JOBS).mkdir(parents=True)
