@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ from walle.launcher.composing import Job
 from walle.launcher.records import jobs_locked
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest, write_index
-from walle.launcher.runner import runner
+from walle.launcher.runner import Runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, Stops
@@ -187,12 +188,14 @@ def _work(
     with (
         claims.beating(beat_s),
         jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True) as lock,
-        runner(plan, claimed, settings, stored.preparation, lock, stops, stored.command) as jobs,
+        closing(
+            Runner(plan, claimed, settings, stored.preparation, lock, stops, stored.command)
+        ) as runner,
     ):
-        jobs.run(ending, saving)
+        runner.run(ending, saving)
         while claimed.may_get_more() and not ending:
             time.sleep(beat_s)
-            jobs.run(ending, saving)
+            runner.run(ending, saving)
         return claimed.is_over()
 
 
