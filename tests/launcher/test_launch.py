@@ -36,7 +36,7 @@ def test_nothing_is_left_of_a_sweep_that_never_began(app):
         ),
         ("timeout_s=0", "hydra.launcher.timeout_s=0.0 must be positive"),
         ("cores=[4096]", "hydra.launcher.cores names [4096]"),
-        ("validate=app.no_such", "hydra.launcher.validate=app.no_such"),
+        ("validate=app.no_such", "hydra.launcher.validate='app:no_such': app has no no_such"),
     ],
 )
 def test_wrong_settings_fail_before_anything_starts(app, setting, message):

@@ -9,10 +9,10 @@ from unittest.mock import patch
 
 import pytest
 
-from walle.launcher import machine_check
+from walle.launcher import runner
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.machine_check import (
+from walle.launcher.runner import (
     CoreSpeeds,
     checked_machine,
     core_speeds,
@@ -34,7 +34,7 @@ def checked(directory, speeds, *, enabled=True, exclusive=True):
     job = Job("n=1", None, directory / "0", Identity(0, (), "", {}), Need(1))
     plan = Plan([job], {}, [0], [], Manifest((), {}, (), ({"started": "now"},)), exclusive)
     with (
-        patch.object(machine_check, "core_speeds", side_effect=speeds),
+        patch.object(runner, "core_speeds", side_effect=speeds),
         checked_machine(directory, plan, [0, 1], [], enabled=enabled),
     ):
         update_status(directory / "0", state="completed", cores=[0, 1], others_busy=0.5)
@@ -96,9 +96,9 @@ def test_a_sweep_beside_a_busy_program_says_so(app, busy_core):
 def others_busy(monkeypatch, busy, elapsed_s, own_s):
     """What others use of cores that are busy for so many seconds in so much time."""
     seconds, times = iter([100.0, 100.0 + busy]), iter([7.0, 7.0 + elapsed_s])
-    monkeypatch.setattr(machine_check, "busy_s", lambda _: next(seconds))
+    monkeypatch.setattr(runner, "busy_s", lambda _: next(seconds))
     clock = SimpleNamespace(monotonic=lambda: next(times))
-    monkeypatch.setattr(machine_check, "time", clock)
+    monkeypatch.setattr(runner, "time", clock)
     return others_clock([0, 1])(own_s)
 
 
@@ -111,21 +111,21 @@ def test_others_are_what_was_busy_without_our_own_work(monkeypatch, busy_s, own_
 
 
 def test_others_are_unknown_where_the_kernel_does_not_tell(monkeypatch):
-    monkeypatch.setattr(machine_check, "busy_s", lambda _: None)
+    monkeypatch.setattr(runner, "busy_s", lambda _: None)
     assert others_clock([0])(1.0) is None
 
 
 def test_each_core_has_its_median(monkeypatch):
     times = {3: iter([9.0] * 5 + [1.0] * 15), 5: iter([2.0] * 20)}
-    monkeypatch.setattr(machine_check, "time_on", lambda core: next(times[core]))
-    monkeypatch.setattr(machine_check, "others_clock", lambda cores: lambda own_s: 0.5)
+    monkeypatch.setattr(runner, "time_on", lambda core: next(times[core]))
+    monkeypatch.setattr(runner, "others_clock", lambda cores: lambda own_s: 0.5)
     found = core_speeds([3, 5])
     assert found == CoreSpeeds({3: 1.0, 5: 2.0}, 0.5)
 
 
 def test_cores_take_turns_and_many_cores_have_fewer(monkeypatch):
     turns = []
-    monkeypatch.setattr(machine_check, "time_on", lambda core: turns.append(core) or 1.0)
+    monkeypatch.setattr(runner, "time_on", lambda core: turns.append(core) or 1.0)
     core_speeds([0, 1])
     assert turns == [0, 1] * 20
     turns.clear()
@@ -135,8 +135,8 @@ def test_cores_take_turns_and_many_cores_have_fewer(monkeypatch):
 
 def test_a_check_ends_early_and_gives_the_cores_back(monkeypatch):
     before, stop = os.sched_getaffinity(0), []
-    timed = machine_check.time_on
-    monkeypatch.setattr(machine_check, "time_on", lambda core: stop.append(2) or timed(core))
+    timed = runner.time_on
+    monkeypatch.setattr(runner, "time_on", lambda core: stop.append(2) or timed(core))
     assert core_speeds(sorted(before), stop) is None
     assert len(stop) == 1
     assert os.sched_getaffinity(0) == before

@@ -5,8 +5,7 @@
     composing.py     the jobs' configs
     planning.py      the jobs' numbers and their order, settings of single choices, a plan in words
     allocation.py    the cores, GPUs and threads of a sweep: what each job needs and gets
-    machine_check.py how fast and how quiet the cores are
-    runner.py        the loop that starts jobs, waits for their ends, stops them
+    runner.py        the loop that starts, watches and ends jobs; how fast and quiet the cores are
     jobs.py          the processes: the fork server, a job's supervisor, the job, and how it ended
     workers/         where jobs run: here, or in workers that Slurm or Ray starts elsewhere
     records.py       a sweep's directory: locks, manifest.json and index.csv, progress

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,6 +24,7 @@ from walle.errors import ConfigError, directory_fault
 from walle.launcher.allocation import Need, need
 from walle.launcher.records import Identity, job_label, same
 from walle.system.identity import as_json, comparable_leaves, config_hash, flatten
+from walle.system.importing import imported
 
 MESSAGES_SHOWN = 10
 
@@ -253,13 +253,7 @@ def validate(jobs: Sequence[Composed], function: str | None) -> None:
     if function is None:
         return
     module, _, name = function.rpartition(".")
-    try:
-        check: Callable[[DictConfig], object] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"hydra.launcher.validate={function} cannot be imported ({error}): name a function as "
-            "package.module.function"
-        ) from error
+    check: Callable[[DictConfig], object] = imported("hydra.launcher.validate", f"{module}:{name}")
     refused = []
     for job in jobs:
         try:

@@ -243,7 +243,7 @@ class ForkServer:
 
 
 def main(link_fd: int, lock_fd: int) -> None:
-    """Serves the launcher until the link closes. In the forked jobs, runs the job and exits.
+    """Forks a supervisor for every request until the link closes. In a job, runs it and exits.
 
     Each supervisor keeps `lock_fd`, the jobs' lock on the sweep's directory, until its job has
     ended, so that a launcher with the lock knows that no earlier job is running.
@@ -271,18 +271,6 @@ def main(link_fd: int, lock_fd: int) -> None:
         link.send(None)
     except (EOFError, ConnectionError):
         return  # the launcher is gone
-    if (fork := _serve(link)) is not None:
-        supervisor_link, request = fork
-        result_fd = _supervise(supervisor_link)
-        os.close(lock_fd)
-        sys.exit(_run(pickle.loads(request), run_one, result_fd))
-
-
-def _serve(link: Connection) -> tuple[Connection, bytes] | None:
-    """Forks a supervisor for every request; None at the end.
-
-    Returns in each supervisor, with its own link and the pickled request of its job.
-    """
     supervisors: dict[int, int] = {}  # process id -> a file descriptor readable once it ended
     while True:
         readable = wait([link, *supervisors.values()])
@@ -297,7 +285,7 @@ def _serve(link: Connection) -> tuple[Connection, bytes] | None:
         try:
             request, supervisor_link = link.recv_bytes(), Connection(reduction.recv_handle(link))
         except (EOFError, ConnectionError):
-            return None
+            return
         sys.stdout.flush()
         sys.stderr.flush()
         pid = os.fork()
@@ -305,7 +293,9 @@ def _serve(link: Connection) -> tuple[Connection, bytes] | None:
             link.close()
             for pidfd in supervisors.values():
                 os.close(pidfd)
-            return supervisor_link, request
+            result_fd = _supervise(supervisor_link)
+            os.close(lock_fd)
+            sys.exit(_run(pickle.loads(request), run_one, result_fd))
         supervisor_link.close()
         supervisors[pid] = os.pidfd_open(pid)
 

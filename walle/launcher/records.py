@@ -223,11 +223,10 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         **({} if job.block is None else {"block": job.block}),
     }
     machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end", "others_busy")
-    replaced = status.get("replacements", []) if status else None
     tail = {
         "config_hash": config_hash,
         "attempts": status.get("attempts"),
-        "replacements": len(replaced) if isinstance(replaced, list) else None,
+        "replacements": len(status.get("replacements") or []) if status else None,
         "exit_code": status.get("exit_code"),
         "signal": status.get("signal"),
         "error": cause_text(status.get("error") or ""),

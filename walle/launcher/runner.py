@@ -1,36 +1,53 @@
-"""The loop that starts jobs, waits for their ends, enforces time limits and handles Ctrl-C."""
+"""Runs jobs: the loop that starts, watches and ends them; the check of the machine around it."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
 from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
 from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs import ForkServer, Request, Verdict, judge, send_signal, wait_for_end
-from walle.launcher.machine_check import OthersBusy, others_clock
 from walle.launcher.planning import Plan, can_resume
-from walle.launcher.records import LOG, is_done, is_recordable, last_lines, python_scalar
+from walle.launcher.records import (
+    LOG,
+    is_done,
+    is_recordable,
+    last_lines,
+    python_scalar,
+    write_manifest,
+)
 from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.commands import COMMAND_VARIABLE, command_line
-from walle.system.format import count_text
-from walle.system.machine import clock_mhz, oom_kills
+from walle.system.format import count_text, ranges_text
+from walle.system.machine import busy_s, clock_mhz, oom_kills
 from walle.system.run_files import read_status, set_aside, update_status
 from walle.system.signals import leave_terminal
 from walle.timing import timestamp
 
+log = logging.getLogger(__name__)
+
 POLL_S = 0.25
 STOP_RULE_S = 1.0
+PIECES = 20  # of work for each core in a check of the machine, about 0.05 s each
+MOST_PIECES = 400  # on all cores together: machines with more than 20 cores do fewer on each
+FEWEST_PIECES = 3
+UNEQUAL = 0.1  # a core that is a tenth slower than the fastest one is reported
+# More cores kept busy by others than this are reported; the kernel's own work is the second number.
+BUSY_CORES, BUSY_SHARE = 0.1, 0.01
+OthersBusy = Callable[[float | None], float | None]  # made by `others_clock`
 
 
 @dataclass
@@ -59,20 +76,33 @@ class Runner:
         plan: Plan,
         allocator: Allocator,
         settings: WalleLauncherConf,
-        start: Callable[[Request], Connection],
-        screen: Screen,
+        preparation: bytes,
+        lock_fd: int,
         stop_rule: StopRule | None = None,
+        command: str | None = None,
     ) -> None:
-        # Called with each job before it starts, and once a second while it runs.
+        """Starts a fork server, whose jobs keep `lock_fd`, the jobs' lock on the sweep's directory.
+
+        The stop rule is called with each job before it starts, and once a second while it runs.
+        `command` started the sweep; None for that of this process.
+        """
         self._stop_rule = stop_rule or (lambda job: None)
         self._stop_rule_at = 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
-        self._start, self._screen = start, screen
+        environ = job_environment(os.environ, thread_settings(settings.threads))
+        environ[COMMAND_VARIABLE] = command or command_line()
+        self._server = ForkServer(preparation, environ, lock_fd)
+        self._screen = Screen(len(plan.jobs), len(plan.done))
         self._active: dict[int, Active] = {}
         self._tries: Counter[int] = Counter()
         self._failures = 0
         self._seen = self._handled = 0  # signals that ask for the end: received, and passed on
         self._verdicts: dict[int, Verdict] = {}
+
+    def close(self) -> None:
+        """Ends the display and the fork server."""
+        self._screen.close()
+        self._server.close()
 
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
         """Runs until every job has ended or the sweep was stopped; returns their ends by index.
@@ -116,7 +146,7 @@ class Runner:
         others = others_clock(grant.cores) if self._plan.exclusive else None
         # An application without the key `device` chooses its GPUs by itself.
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
-        link = self._start(Request(job.config, str(log), grant.cores, visible))
+        link = self._server.start(Request(job.config, str(log), grant.cores, visible))
         self._tries[grant.job] += 1
         self._active[grant.job] = Active(
             job, grant, link, record, log_start, oom_kills(), others, end_at
@@ -228,30 +258,6 @@ class Runner:
             send_signal(active.link, signum)
 
 
-@contextmanager
-def runner(
-    plan: Plan,
-    allocator: Allocator,
-    settings: WalleLauncherConf,
-    preparation: bytes,
-    lock_fd: int,
-    stop_rule: StopRule | None = None,
-    command: str | None = None,
-) -> Iterator[Runner]:
-    """Makes a runner with its fork server and its screen, which end with the body.
-
-    The jobs keep `lock_fd`, the jobs' lock on the sweep's directory. `command` started the sweep;
-    None for that of this process.
-    """
-    environ = job_environment(os.environ, thread_settings(settings.threads))
-    environ[COMMAND_VARIABLE] = command or command_line()
-    with (
-        closing(ForkServer(preparation, environ, lock_fd)) as server,
-        closing(Screen(len(plan.jobs), len(plan.done))) as screen,
-    ):
-        yield Runner(plan, allocator, settings, server.start, screen, stop_rule)
-
-
 def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
     """Prepares the job's directory and status.json for the next attempt.
 
@@ -284,3 +290,146 @@ def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
         set_aside(job.directory)
     update_status(job.directory, state="running", **record, **ended)
     return record
+
+
+class CoreSpeeds(NamedTuple):
+    """A check of all cores."""
+
+    work_s: dict[int, float]  # the median of the seconds of a piece of work on each core
+    # the mean number of these cores that other programs kept busy meanwhile; None where the kernel
+    # does not show it
+    others_busy: float | None
+
+
+def others_clock(cores: Sequence[int]) -> OthersBusy:
+    """Starts to count the processor time that other programs use on some cores.
+
+    The function that it returns takes the processor seconds of the work that is not counted, and
+    returns the mean number of cores that other programs have kept busy; None if it is unknown.
+    """
+    before_s, start_s = busy_s(cores), time.monotonic()
+
+    def others_busy(own_s: float | None) -> float | None:
+        after_s, elapsed_s = busy_s(cores), time.monotonic() - start_s
+        if after_s is None or before_s is None or own_s is None or elapsed_s <= 0:
+            return None
+        return round(max(0.0, (after_s - before_s - own_s) / elapsed_s), 3)
+
+    return others_busy
+
+
+def time_on(core: int) -> float:
+    """Seconds that one piece of work takes on a core; leaves this thread pinned to it."""
+    os.sched_setaffinity(0, {core})
+    start_s, total = time.perf_counter(), 0
+    for number in range(500_000):  # stays in the core's own cache
+        total += number * number % 7
+    return time.perf_counter() - start_s
+
+
+def core_speeds(cores: Sequence[int], stop: Collection[int] = ()) -> CoreSpeeds | None:
+    """Times the same work on one core after the other, several times round; None if stopped."""
+    times_s: dict[int, list[float]] = {core: [] for core in cores}
+    allowed = os.sched_getaffinity(0)
+    others_busy, own_s = others_clock(cores), time.thread_time()
+    try:
+        for _ in range(max(FEWEST_PIECES, min(PIECES, MOST_PIECES // len(cores)))):
+            for core in cores:
+                if stop:
+                    return None
+                times_s[core].append(time_on(core))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    work_s = {core: round(median(seconds), 6) for core, seconds in times_s.items()}
+    return CoreSpeeds(work_s, others_busy(time.thread_time() - own_s))
+
+
+@contextmanager
+def checked_machine(
+    sweep: Path, plan: Plan, cores: Sequence[int], stop: Collection[int], *, enabled: bool
+) -> Iterator[None]:
+    """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
+
+    The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`), and `notes`,
+    sentences on what makes the sweep's times uncertain, which are logged too. A check ends early
+    when something is in `stop`.
+    """
+    checks: dict[str, CoreSpeeds | None] = {}
+    logged: set[str] = set()
+
+    def record() -> None:
+        jobs = [plan.jobs[index] for index in plan.order] if plan.exclusive else []
+        ran = {job.num: read_status(job.directory) for job in jobs}
+        notes = machine_notes(checks.get("before"), checks.get("after"), ran)
+        records = {when: speeds._asdict() for when, speeds in checks.items() if speeds}
+        plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
+        write_manifest(sweep, plan.manifest)
+        for note in notes:
+            if note not in logged:
+                log.warning(note)
+        logged.update(notes)
+
+    if enabled:
+        log.info(f"timing the same work on {count_text(len(cores), 'core')}")
+        checks["before"] = core_speeds(cores, stop)
+        record()
+    yield
+    if enabled:
+        checks["after"] = core_speeds(cores, stop)
+    if enabled or plan.exclusive:
+        record()
+
+
+def machine_notes(
+    before: CoreSpeeds | None, after: CoreSpeeds | None, ran: Mapping[int, Mapping[str, Any]]
+) -> list[str]:
+    """Sentences for the user; empty where all cores were equal, steady and free.
+
+    `ran` has the content of status.json of each job that ran, by its number.
+    """
+    notes: list[str] = []
+
+    def named(cores: Collection[int]) -> str:
+        return f"{'core' if len(cores) == 1 else 'cores'} {ranges_text(cores)}"
+
+    for when, speeds in ("before the first job", before), ("after the last job", after):
+        if speeds is None:
+            continue
+        fastest_s, slowest_s = min(speeds.work_s.values()), max(speeds.work_s.values())
+        limit_s = fastest_s * (1 + UNEQUAL)
+        if slow := [core for core, seconds in speeds.work_s.items() if seconds > limit_s]:
+            notes.append(
+                f"The cores were unequal {when}: {named(slow)} took up to "
+                f"{slowest_s / fastest_s - 1:.0%} longer than the fastest core for the same work."
+            )
+        if is_busy(speeds.others_busy, len(speeds.work_s)):
+            notes.append(
+                f"The machine was not quiet {when}: other programs kept {speeds.others_busy:.2f} "
+                f"of its {count_text(len(speeds.work_s), 'core')} busy."
+            )
+    if before and after:
+        ratios = {core: after.work_s[core] / work_s for core, work_s in before.work_s.items()}
+        changed = {c: r for c, r in ratios.items() if not 1 / (1 + UNEQUAL) <= r <= 1 + UNEQUAL}
+        if changed:
+            span = dict.fromkeys(f"{end(changed.values()):.2f}" for end in (min, max))
+            notes.append(
+                f"The speed of cores changed during the sweep: after the last job {named(changed)} "
+                f"took {' to '.join(span)} times as long as before the first."
+            )
+    busy = {
+        num: status["others_busy"]
+        for num, status in ran.items()
+        if is_busy(status.get("others_busy"), len(status.get("cores") or []))
+    }
+    if busy:
+        notes.append(
+            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(ran)} ran "
+            f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
+            "job's cores busy."
+        )
+    return notes
+
+
+def is_busy(others_busy: float | None, cores: int) -> bool:
+    """True when other programs took more of the cores than a quiet machine's do."""
+    return others_busy is not None and others_busy > BUSY_CORES + BUSY_SHARE * cores

@@ -16,10 +16,9 @@ from pathlib import Path
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs import Verdict
-from walle.launcher.machine_check import checked_machine
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
 from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked, locked
-from walle.launcher.runner import runner
+from walle.launcher.runner import Runner, checked_machine
 from walle.launcher.screen import Screen
 from walle.launcher.settings import BackendError, RayConf, SlurmConf, WalleLauncherConf
 from walle.launcher.workers import slurm
@@ -70,15 +69,15 @@ class LocalBackend:
         Signals that ask for the end grow in `ending`, those for checkpoints in `saving`, which is
         emptied. Returns how each job ended, by index; a job that never started is left out.
         """
-        wanted, cores = self._settings.check_cores, self.resources.cores
-        enabled = plan.exclusive if wanted is None else wanted
+        settings, cores = self._settings, self.resources.cores
+        enabled = plan.exclusive if settings.check_cores is None else settings.check_cores
         needs = [job.need for job in plan.jobs]
         allocator = Allocator(needs, plan.order, self.resources, exclusive=plan.exclusive)
         with (
             checked_machine(sweep, plan, cores, ending, enabled=enabled),
-            runner(plan, allocator, self._settings, preparation, lock_fd, stop_rule) as jobs,
+            closing(Runner(plan, allocator, settings, preparation, lock_fd, stop_rule)) as runner,
         ):
-            return jobs.run(ending, saving)
+            return runner.run(ending, saving)
 
 
 class WorkersBackend(ABC):

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from walle.launcher.allocation import Need, Resources, read_siblings, spread, vi
 from walle.launcher.composing import Job
 from walle.launcher.planning import Plan
 from walle.launcher.records import Manifest, jobs_locked, write_index
-from walle.launcher.runner import runner
+from walle.launcher.runner import Runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, Stops
@@ -169,17 +170,17 @@ def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "")
             ending=ending,
             max_failures=1 if settings.on_failure == "stop" else settings.max_failures,
         )
-        lock, prepared = jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True), stored.preparation
+        prepared, command = stored.preparation, stored.command
         try:
             with (
                 claims.beating(beat_s),
-                lock as lock_fd,
-                runner(plan, claimed, settings, prepared, lock_fd, stops, stored.command) as jobs,
+                jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True) as lock,
+                closing(Runner(plan, claimed, settings, prepared, lock, stops, command)) as runner,
             ):
-                jobs.run(ending, saving)
+                runner.run(ending, saving)
                 while claimed.may_get_more() and not ending:
                     time.sleep(beat_s)
-                    jobs.run(ending, saving)
+                    runner.run(ending, saving)
         except ClaimLostError as error:
             logging.warning(f"this worker was frozen: {error}")
             return 1
