@@ -145,9 +145,9 @@ def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
         if not starts or number in pruned:
             return pruned.get(number)
         jobs[number][job.num] = job
-        values = [evaluations(each) for each in jobs[number].values()]
+        values = [evaluations(seed_job) for seed_job in jobs[number].values()]
         for step in sorted(set.intersection(*map(set, values)) - reported[number]):
-            value = statistics.median(seed[step] for seed in values)
+            value = statistics.median(by_step[step] for by_step in values)
             trial.report(value, step)
             reported[number].add(step)
             if trial.should_prune():

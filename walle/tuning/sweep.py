@@ -1,6 +1,6 @@
 """A search from start to end: asks for settings, launches jobs, records their results.
 
-Its study, in a journal that several launchers may share, holds what was tried and what came of it.
+Its study, a journal that several launchers may share, records the trials and their results.
 """
 
 from __future__ import annotations
@@ -176,16 +176,16 @@ class Search:
                 self._study.tell(trial, overrides, [], reason)
         if jobs:
             if self._settings.pruner is not None:
-                owners = [(tuple(job), trial) for trial, own in jobs.items() for job in own]
+                owners = [(tuple(job), trial) for trial, texts in jobs.items() for job in texts]
                 launcher: Any = self._launcher  # `check_optimizers` has looked at it
                 launcher.watch(trial_stop_rule(dict(reversed(owners))))
-            listed = [job for own in jobs.values() for job in own]
+            listed = [job for texts in jobs.values() for job in texts]
             # The number of the next job, for launchers that keep no record of the directory.
             numbers = [int(path.name) for path in self._sweep.glob("*") if path.name.isdigit()]
             first_num = 1 + max(numbers, default=-1)
             results = list(self._launcher.launch(listed, initial_job_idx=first_num))
-            for trial, own in jobs.items():
-                ends = [job_end(results.pop(0), self._sweep) for _ in own]
+            for trial, texts in jobs.items():
+                ends = [job_end(results.pop(0), self._sweep) for _ in texts]
                 self._failures += sum(end.state == "failed" for end in ends)
                 self._study.tell(trial, self._space.overrides(trial.params), ends)
         launcher = self._config.hydra.launcher
@@ -439,9 +439,9 @@ class Study:
                     "hydra.sweeper.study_name)"
                 )
             running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-            # A trial without its launcher was asked for by one that was killed at that moment.
-            own = (self._sweep, None)
-            mine = [trial for trial in running if trial.user_attrs.get(SWEEP) in own]
+            # A trial without a launcher belongs to one that was killed while it asked for it.
+            launchers = (self._sweep, None)
+            mine = [trial for trial in running if trial.user_attrs.get(SWEEP) in launchers]
         self._interrupted = [Trial(self.study, trial._trial_id) for trial in mine]
         self.resumed = len(self._interrupted)
 

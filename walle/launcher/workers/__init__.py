@@ -4,7 +4,7 @@
                        common: submits workers, and follows their jobs
     ray_backend.py     the backend of Ray: starts workers on free cores, ends them after Ctrl-C
     ray_supervisor.py  an actor of Ray on a node: starts a worker's process, and ends with it
-    submission.py      a submission: its directory, the names of its workers, how these are
+    submission.py      a submission: its directory, the names and states of its workers
     claims.py          which worker runs which job, and which jobs to stop, in shared files
     worker.py          the worker's process, and the plan in files that it reads
     slurm.py           Slurm's commands and batch scripts

@@ -98,7 +98,7 @@ class WorkersBackend(ABC):
 
     @abstractmethod
     def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
-        """The workers of `Submission.arrays` that still exist; None if nobody answers."""
+        """The workers of `Submission.arrays` that still exist; None if that is unknown."""
 
     @abstractmethod
     def _submit(self, plan: Plan, sweep: Path, directory: Path) -> Submission:
@@ -106,7 +106,7 @@ class WorkersBackend(ABC):
 
     @abstractmethod
     def _how_to_end(self, submission: Submission) -> tuple[str, str]:
-        """How to end the workers: after `to end them,`, and after `walle sweep status`."""
+        """How to end the workers: for an error, and for the sentence on `walle sweep status`."""
 
     def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:  # noqa: B027
         """Asks the jobs for checkpoints; empties `saving`."""

@@ -90,7 +90,7 @@ class Claims:
         return _text(self._claims / f"{claim.job}.{claim.turn}")
 
     def heartbeat(self, owner: str) -> str:
-        """The worker's number as it is now; empty for a worker that has ended."""
+        """The worker's latest heartbeat; empty for a worker that has ended."""
         return _text(self._alive / owner) if owner else ""
 
     def silence_s(self) -> dict[str, float] | None:
@@ -143,9 +143,9 @@ def _text(file: Path) -> str:
 
 
 class Stops:
-    """Jobs that need not run to their ends: the command that follows them asks, workers obey.
+    """Requests to stop jobs early: written by the command that follows them, read by workers.
 
-    A worker uses it as the `StopRule` of its runner.
+    A worker uses them as the `StopRule` of its runner.
     """
 
     def __init__(
@@ -201,9 +201,9 @@ class ClaimedJobs(Allocator):
         self._nums, self._claims, self._is_locked = nums, claims, is_locked
         self._stale_s, self._clock, self._list_at = stale_s, clock, float("-inf")
         self._newest: dict[int, Claim] = {}
-        # by claim: the sign of life of its worker, since when it is the same, if it ever changed
+        # by claim: the latest heartbeat of its worker, since when, and whether it ever changed
         self._seen: dict[Claim, tuple[str, float, bool]] = {}
-        self._held: dict[int, str] = {}  # jobs of other workers, by index: how the worker looks
+        self._held: dict[int, str] = {}  # jobs of other workers, by index: the worker's state
         self._turns: dict[int, int] = {}  # of the claims that this worker holds, by index
         self._ending, self._max_failures = ending, max_failures
 
@@ -242,7 +242,7 @@ class ClaimedJobs(Allocator):
         return "unknown" in self._held.values()
 
     def liveness(self, claim: Claim) -> str:
-        """How the worker that holds a claim looks.
+        """The state of the worker that holds a claim.
 
         `alive`, if its heartbeat has changed while this process watched; `vanished`, if it has not
         changed for `stale_s`; `unknown` in between.

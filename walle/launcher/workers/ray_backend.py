@@ -225,7 +225,7 @@ class RayBackend(WorkersBackend):
         return True
 
     def _signal(self, names: Sequence[str], number: int) -> dict[str, Any]:
-        """Has workers signalled, see `Supervisor.signal`; Ray's references to their answers."""
+        """Sends workers a signal, see `Supervisor`; returns Ray's references to their answers."""
         return {name: actor.signal.remote(number) for name, actor in self._living(names)}
 
     def _kill(self, names: Sequence[str]) -> None:

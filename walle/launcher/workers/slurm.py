@@ -122,7 +122,7 @@ def submit(script: str, elements: int) -> str:
 
 
 def states(arrays: Sequence[str]) -> dict[str, tuple[str, str]] | None:
-    """The workers in the queue, by names such as `12_0`: their states, and why those pending wait.
+    """The state of each worker in the queue, by names such as `12_0`, and why it waits.
 
     None where Slurm cannot be asked: it is not installed here, or does not answer.
     """

@@ -1,4 +1,4 @@
-"""The submissions of a sweep: their directories, the names of their workers, how these are."""
+"""The submissions of a sweep: their directories, the names and states of their workers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def unfinished(sweep: Path) -> Submission | None:
 
 
 class WorkerStatus(NamedTuple):
-    """How the workers of a sweep's newest submission are."""
+    """The state of the workers of a sweep's newest submission."""
 
     # for each job that a worker holds, whether that worker lives, by the job's number; None where
     # that is unknown
@@ -75,7 +75,7 @@ class WorkerStatus(NamedTuple):
 
 
 def worker_status(sweep: Path) -> WorkerStatus:
-    """Looks at the claims, and at the workers unless all their jobs have ended.
+    """Reads the claims, and the state of the workers unless all their jobs have ended.
 
     Slurm is asked at most once. Ray is not asked: heartbeats show which workers live.
     """
