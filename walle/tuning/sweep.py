@@ -132,8 +132,8 @@ class Search:
     def _search(self) -> None:
         """Runs batches of trials until the study has all of them, or time is over."""
         study = self._study
-        trials = study.study.get_trials(deepcopy=False)
-        ended = sum(trial.state.is_finished() for trial in trials)
+        recorded = study.study.get_trials(deepcopy=False)
+        ended = sum(trial.state.is_finished() for trial in recorded)
         parts = [f"{ended} of {study.n_trials} trials have ended"] if ended else []
         if study.resumed:
             parts.append(f"{count_text(study.resumed, 'interrupted trial')} will resume")
