@@ -67,8 +67,7 @@ class Launch:
         fast_loader(context)  # before the sweeper composes its jobs
         self.stop_rule: StopRule | None = None  # set by a sweeper that prunes
         self._task_function = task_function
-        sweeper = str(config.hydra.sweeper._target_)
-        self._hydras_sweeper = sweeper.endswith(".BasicSweeper")
+        self._hydras_sweeper = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
         try:
             self._backend = make_backend(settings)
         except ValueError as error:
@@ -223,12 +222,11 @@ class Launch:
         done = f", {len(plan.done)} done already" if plan.done else ""
         resumed = f", {len(plan.resumed)} resume from a checkpoint" if plan.resumed else ""
         log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep}{done}{resumed}")
-        resources = self._backend.resources
-        if large := planning.oversubscribed(plan, resources):
+        jobs, cores = [plan.jobs[index] for index in plan.order], len(self._backend.resources.cores)
+        if large := [f"#{job.num}" for job in jobs if (job.need.cores or 0) > cores > 0]:
             log.warning(
-                f"{', '.join(f'#{num}' for num in large)} need more than the sweep's "
-                f"{len(resources.cores)} cores: each of them runs alone, and index.csv marks it "
-                "oversubscribed"
+                f"{', '.join(large)} need more than the sweep's {cores} cores: each of them runs "
+                "alone, and index.csv marks it oversubscribed"
             )
         ending: list[int] = []
         saving: list[int] = []
@@ -257,11 +255,8 @@ class Launch:
     ) -> list[JobReturn]:
         """Prints the jobs that did not complete; makes the results for the sweeper."""
         ends = {i: verdicts.get(i, NOT_STARTED) for i in plan.order}
-        bad = [
-            (plan.jobs[i], end)
-            for i, end in sorted(ends.items(), key=lambda item: plan.jobs[item[0]].num)
-            if end.state not in ("completed", "pruned")
-        ]
+        bad = [(plan.jobs[i], e) for i, e in ends.items() if e.state not in ("completed", "pruned")]
+        bad.sort(key=lambda job_and_end: job_and_end[0].num)
         pruned = sum(end.state == "pruned" for end in ends.values())
         complete = f"{len(plan.jobs) - len(bad) - pruned} of {len(plan.jobs)} jobs are complete"
         log.info(f"{complete}, {pruned} pruned" if pruned else complete)
@@ -269,8 +264,8 @@ class Launch:
             lines = [f"{len(bad)} of {len(plan.jobs)} jobs did not complete:"]
             for job, end in bad:
                 if end.state != "pending":
-                    lines.append(f"  #{job.num} {job.label}: {ending_text(end)}")
-                    lines.append(f"      {job.directory}")
+                    ending = f"#{job.num} {job.label}: {ending_text(end)}"
+                    lines += [f"  {ending}", f"      {job.directory}"]
             if waiting := [job.num for job, end in bad if end.state == "pending"]:
                 numbers = ranges_text(waiting)
                 lines.append(f"  #{numbers}: not started: the sweep was stopped before")

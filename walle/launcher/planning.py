@@ -188,31 +188,21 @@ def quoted(text: str) -> str:
 def plan_lines(plan: Plan, resources: Resources, sweep: Path, where: str) -> list[str]:
     """The text of a dry run: the jobs in order, with their cores and directories."""
     side = "one at a time" if plan.exclusive else "side by side where cores allow"
-    first = f"{count_text(len(plan.jobs), 'job')} in {sweep}, {side}, {where}"
+    lines = [f"{count_text(len(plan.jobs), 'job')} in {sweep}, {side}, {where}"]
     if blocks := {job.block for job in plan.jobs if job.block is not None}:
-        key = plan.manifest.settings["repeat"]
-        first += f", in {count_text(len(blocks), 'block')}, each a value of {key} in an order of "
-        first += "its own"
-    lines, large = [first], oversubscribed(plan, resources)
+        key, count = plan.manifest.settings["repeat"], count_text(len(blocks), "block")
+        lines[0] += f", in {count}, each a value of {key} in an order of its own"
     for index, value in plan.done.items():
         job = plan.jobs[index]
         lines.append(f"skip  #{job.num} (done, returned {value}): {job.label}")
     for index in plan.order:
         job = plan.jobs[index]
         needs = "all cores" if job.need.cores is None else f"{job.need.cores} core(s)"
-        over = " (oversubscribed)" if job.num in large else ""
+        # Without cores here, the jobs run in workers that have enough.
+        over = " (oversubscribed)" if (job.need.cores or 0) > len(resources.cores) > 0 else ""
         resumed = " from its checkpoint" if index in plan.resumed else ""
         lines.append(f"run   #{job.num}{resumed} on {needs}{over} in {job.directory}: {job.label}")
     return lines
-
-
-def oversubscribed(plan: Plan, resources: Resources) -> list[int]:
-    """The numbers of the jobs that need more cores than the sweep has.
-
-    Empty where the jobs run elsewhere, in workers that have enough.
-    """
-    jobs, cores = (plan.jobs[index] for index in plan.order), len(resources.cores)
-    return [job.num for job in jobs if cores and (job.need.cores or 0) > cores]
 
 
 def measures_time(
