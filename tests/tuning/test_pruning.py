@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import optuna
 import pytest
 
-from walle.tuning.optimizers import trial_stop_rule, evaluations
+from walle.tuning.optimizers import evaluations, trial_stop_rule
 
 HEAD = "env_steps,wall_s,episodes,return_mean\n"
 

@@ -23,7 +23,7 @@ def test_seeds_are_listed_or_counted(asked, expected):
 
 @pytest.mark.parametrize("setting", [0, True, [], [1, 1], ["a"], 1.5, "1,2"])
 def test_impossible_seeds_are_refused_with_their_key(setting):
-    with pytest.raises(ConfigError, match="hydra.sweeper.seeds="):
+    with pytest.raises(ConfigError, match=r"hydra\.sweeper\.seeds="):
         seeds_of(setting)
 
 

@@ -541,7 +541,7 @@ def _opened(journal: Path, settings: WalleOptunaConf, direction: str) -> optuna.
         return optuna.create_study(
             study_name=settings.study_name,
             storage=storage,
-            direction=direction,
+            direction=optuna.study.StudyDirection[direction.upper()],
             pruner=pruner,
             load_if_exists=True,
         )
