@@ -21,9 +21,8 @@ from omegaconf import open_dict, read_write
 
 from walle.launcher.allocation import Need, Resources, read_siblings, spread, visible_gpus
 from walle.launcher.composing import Job
-from walle.launcher.records import jobs_locked
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest, write_index
+from walle.launcher.records import Manifest, jobs_locked, write_index
 from walle.launcher.runner import Runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
