@@ -32,7 +32,7 @@ def test_nothing_is_left_of_a_sweep_that_never_began(app):
     [
         (
             "order=sorted",
-            "hydra.launcher.order='sorted' is unknown; choose one of: blocks, given, interleaved, shuffled",
+            "hydra.launcher.order='sorted' is unknown; choose one of: blocks, given, interleaved",
         ),
         ("timeout_s=0", "hydra.launcher.timeout_s=0.0 must be positive"),
         ("cores=[4096]", "hydra.launcher.cores names [4096]"),
@@ -226,5 +226,3 @@ def test_repeats_name_the_jobs_and_count_the_rest():
         "5 of 10 jobs repeat the configuration of another job, and are not run a second time: "
         "job=1, job=1; job=2, job=2; job=3, job=3; and 2 more"
     )
-
-

@@ -12,6 +12,8 @@ import pytest
 from walle.launcher import runner
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
+from walle.launcher.planning import Plan
+from walle.launcher.records import Identity, Manifest
 from walle.launcher.runner import (
     CoreSpeeds,
     checked_machine,
@@ -21,8 +23,6 @@ from walle.launcher.runner import (
     others_clock,
     time_on,
 )
-from walle.launcher.planning import Plan
-from walle.launcher.records import Identity, Manifest
 from walle.system.run_files import update_status
 
 EQUAL, UNEQUAL = CoreSpeeds({0: 0.05, 1: 0.05}, 0.0), CoreSpeeds({0: 0.05, 1: 0.1}, 0.0)
@@ -187,9 +187,7 @@ def test_a_machine_that_changed_is_told():
 
 def test_other_programs_are_told():
     busy = QUIET._replace(others_busy=0.78)
-    notes = machine_notes(
-        busy, QUIET, {3: shares(0.4, 2), 4: shares(0.01, 2), 5: shares(0.9, 1)}
-    )
+    notes = machine_notes(busy, QUIET, {3: shares(0.4, 2), 4: shares(0.01, 2), 5: shares(0.9, 1)})
     assert notes == [
         "The machine was not quiet before the first job: other programs kept 0.78 of its 2 cores "
         "busy.",

@@ -88,7 +88,9 @@ def test_hydras_tutorial_runs_fails_and_resumes(directory):
         assert "rooms []\nheavy []\n" in log
 
     (directory / "mended").touch()
-    arguments = shlex.split(resume_text(read_manifest(directory / "out")).removeprefix("To resume: "))
+    arguments = shlex.split(
+        resume_text(read_manifest(directory / "out")).removeprefix("To resume: ")
+    )
     assert arguments[1] == "my_app.py"
     ran = run(directory, *arguments[2:])
     assert ran.returncode == 0, ran.stdout + ran.stderr

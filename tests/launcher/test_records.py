@@ -232,11 +232,9 @@ def test_a_label_holds_the_overrides_that_differ():
     assert job_label(["text='two\nlines'"], {"text"}) == "text='two lines'"
 
 
-
 def test_what_configs_have_in_common():
     assert common_part([{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}]) == {"a": 1}
     assert common_part([]) == {}
-
 
 
 def test_flatten_leaves_out_what_is_ignored():
@@ -255,5 +253,3 @@ def test_the_hash_sees_values_and_not_their_order():
     assert config_hash({"a": 1}) != config_hash({"a": 2})
     assert config_hash({"a": 1}) != config_hash({"a": "1"})
     assert len(config_hash({})) == 16
-
-

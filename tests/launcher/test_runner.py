@@ -13,10 +13,9 @@ from omegaconf import OmegaConf
 
 from walle.launcher.allocation import Allocator, Need, Resources
 from walle.launcher.composing import Job
-from walle.launcher.records import Identity
 from walle.launcher.jobs import Verdict
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
 from walle.launcher.runner import Runner
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.run_files import read_status, update_status

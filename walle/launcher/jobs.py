@@ -51,8 +51,7 @@ ORPHAN_GRACE_S = 5.0  # the next launcher waits longer than that for the jobs' l
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 UNFINISHED, FINISHED = b"\0", b"\1"  # the first byte of a file with a job's `Verdict`
 COMMAND = (
-    "import sys; sys.path[:] = {path!r}; "
-    "from walle.launcher.jobs import main; main({link}, {lock})"
+    "import sys; sys.path[:] = {path!r}; from walle.launcher.jobs import main; main({link}, {lock})"
 )
 
 

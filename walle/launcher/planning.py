@@ -114,7 +114,6 @@ class ChoiceSettings:
         return match if match is not None and match[2] in self._choices else None
 
 
-
 def assign_numbers(
     known: Sequence[Identity], wanted: Sequence[Identity], first_free: int = 0
 ) -> list[int]:
@@ -169,7 +168,6 @@ def config_changed(before: Flat, after: Flat, what: str) -> ConfigError:
         "keeps the sweep that it was made for: undo the change, give the new sweep another name, "
         "or start a new directory with hydra.launcher.resume=false"
     )
-
 
 
 def can_resume(job: Job) -> bool:

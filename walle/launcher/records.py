@@ -40,9 +40,7 @@ def launcher_locked(sweep: Path) -> AbstractContextManager[int]:
     return locked_file(sweep / LAUNCHER_LOCK, 0, refusal=lambda _: refusal)
 
 
-def jobs_locked(
-    sweep: Path, wait_s: float, *, shared: bool = False
-) -> AbstractContextManager[int]:
+def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> AbstractContextManager[int]:
     """Locks the sweep's directory for the jobs of this launcher; the lock ends with the last job.
 
     The jobs of a launcher that was killed end a moment later than the launcher: waits for that up

@@ -86,7 +86,7 @@ class Runner:
         The stop rule is called with each job before it starts, and once a second while it runs.
         `command` started the sweep; None for that of this process.
         """
-        self._stop_rule: StopRule = stop_rule or (lambda job: None)
+        self._stop_rule: StopRule = stop_rule or (lambda _: None)
         self._stop_rule_at = 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
         environ = job_environment(os.environ, thread_settings(settings.threads))
@@ -231,7 +231,6 @@ class Runner:
             if apply_rule and not active.pruned and (reason := self._stop_rule(active.job)):
                 active.pruned = reason
                 send_signal(active.link, signal.SIGTERM)
-
 
     def _pass_on(self, signals: Sequence[int]) -> None:
         """Asks the jobs to stop at the first signal, and kills them at the second.
