@@ -30,11 +30,8 @@ class MujocoLanes:
         task: Task,  # what to simulate
         seeds: Sequence[int],  # an integer for every lane
         *,
-        # environment steps before an episode is truncated; None: never
-        episode_limit: int | None = None,
-        # environment steps an action is applied for, rewards summed. An episode's end cuts the
-        # repetition short
-        repeat: int = 1,
+        episode_limit: int | None = None,  # environment steps before truncation; None: never
+        repeat: int = 1,  # steps that apply an action, rewards summed; an episode's end cuts them
         numbers: Sequence[int] | None = None,  # the lanes' numbers in messages; None: 0 to L-1
     ) -> None:
         lanes = len(seeds)
