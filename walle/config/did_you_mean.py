@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 from io import TextIOWrapper
-from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 

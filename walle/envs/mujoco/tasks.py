@@ -40,8 +40,8 @@ def _between(x: Array, low_high: Range) -> BoolArray:
 
 
 def _finite(now: Fields) -> BoolArray:
-    finite: BoolArray = np.isfinite(now.qpos).all(1) & np.isfinite(now.qvel).all(1)
-    return finite
+    finite: BoolArray = np.logical_and.reduce(np.isfinite(now.qpos), axis=1)
+    return finite & np.isfinite(now.qvel).all(1)
 
 
 def _distance(offset: Array) -> Array:
