@@ -7,9 +7,14 @@ import shutil
 
 import pytest
 
-from walle.launcher.identity import Identity
-from walle.launcher.locks import locked
-from walle.launcher.records import JobRecord, Manifest, read_manifest, write_manifest
+from walle.launcher.records import (
+    Identity,
+    JobRecord,
+    Manifest,
+    locked,
+    read_manifest,
+    write_manifest,
+)
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submission import Submission

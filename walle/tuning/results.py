@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from optuna.trial import FrozenTrial, TrialState
 
 from walle.launcher.composing import written_values
-from walle.launcher.identity import same
+from walle.launcher.records import same
 from walle.system.files import write_atomically
 from walle.system.identity import Flat, flatten
 from walle.tuning.space import plain, text

@@ -21,7 +21,7 @@ from optuna.pruners import BasePruner
 from optuna.trial import Trial, TrialState
 
 from walle.errors import ConfigError
-from walle.launcher.composing import Composed, PlanError, compose, hydra_config, validate
+from walle.launcher.composing import Composed, compose, hydra_config, validate
 from walle.launcher.launch import JobFailedError
 from walle.launcher.records import MANIFEST
 from walle.system.format import count_text
@@ -43,7 +43,7 @@ def _refusing() -> Iterator[None]:
     """Ends the program with one line and code 2 where settings cannot work."""
     try:
         yield
-    except (ConfigError, PlanError) as error:
+    except ConfigError as error:
         print(error, file=sys.stderr)
         raise SystemExit(BAD_INPUT) from None
 
@@ -312,6 +312,6 @@ def refusal(context: HydraContext, config: DictConfig, overrides: Sequence[str])
 def _refusal(job: Composed, config: DictConfig) -> str | None:
     try:
         validate([job], config.hydra.launcher.get("validate"))
-    except PlanError as error:
+    except ConfigError as error:
         return str(error).removeprefix(f"{' '.join(job.identity.overrides)}: ")
     return None

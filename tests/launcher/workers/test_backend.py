@@ -8,9 +8,8 @@ import pytest
 
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
 from walle.launcher.workers.backend import Follower
 from walle.launcher.workers.claims import RELEASED, Claims, Stops
 from walle.launcher.workers.submission import Submission

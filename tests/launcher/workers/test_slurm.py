@@ -93,8 +93,8 @@ def test_without_slurm_one_line_says_what_is_missing(app):
         ({"cores": [0]}, {}, "use hydra.launcher.slurm.cores"),
         ({"check_cores": True}, {}, "leave it out"),
         ({}, {"partition": "fast"}, "no partition fast; choose among high, low"),
-        ({}, {"workers": 0}, "must be at least 1"),
-        ({}, {"heartbeat_s": 0}, "must be above 0"),
+        ({}, {"workers": 0}, "slurm.workers=0 must be positive"),
+        ({}, {"heartbeat_s": 0}, "slurm.heartbeat_s=0 must be positive"),
         ({}, {"template": "nowhere"}, "cannot be read"),
     ],
 )
@@ -108,7 +108,7 @@ def test_wrong_settings_are_refused_in_one_line(pretended, settings, of_slurm, r
 def test_only_workers_go_on_without_the_command():
     with pytest.raises(ValueError, match=r"wait=false needs workers .* add .*backend=slurm"):
         check_settings(WalleLauncherConf(wait=False))
-    with pytest.raises(ValueError, match="backend=pbs: choose one of local, slurm"):
+    with pytest.raises(ValueError, match="backend='pbs' is unknown; choose one of: local, ray"):
         check_settings(WalleLauncherConf(backend="pbs"))
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
 from walle.launcher.settings import SlurmConf, WalleLauncherConf
 from walle.launcher.workers.slurm_backend import SlurmBackend, worker_cores
 

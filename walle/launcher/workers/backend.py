@@ -15,21 +15,12 @@ from pathlib import Path
 
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.locks import jobs_locked, launcher_locked, locked
-from walle.launcher.machine_check import checked_machine
+from walle.launcher.jobs import Verdict
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
-from walle.launcher.records import LOG, last_lines
-from walle.launcher.runner import runner
-from walle.launcher.screen import Screen, open_screen
-from walle.launcher.settings import (
-    BackendError,
-    RayConf,
-    SlurmConf,
-    WalleLauncherConf,
-    check_worker_settings,
-)
+from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked, locked
+from walle.launcher.runner import Runner, checked_machine
+from walle.launcher.screen import Screen
+from walle.launcher.settings import BackendError, RayConf, SlurmConf, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submission import Submission, new_directory, unfinished
@@ -63,7 +54,7 @@ class LocalBackend:
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,
         ending: Sequence[int],
         saving: list[int],
@@ -74,15 +65,15 @@ class LocalBackend:
         Signals that ask for the end grow in `ending`, those for checkpoints in `saving`, which is
         emptied. Returns how each job ended, by index; a job that never started is left out.
         """
-        wanted, cores = self._settings.check_cores, self.resources.cores
-        enabled = plan.exclusive if wanted is None else wanted
+        settings, cores = self._settings, self.resources.cores
+        enabled = plan.exclusive if settings.check_cores is None else settings.check_cores
         needs = [job.need for job in plan.jobs]
         allocator = Allocator(needs, plan.order, self.resources, exclusive=plan.exclusive)
         with (
             checked_machine(sweep, plan, cores, ending, enabled=enabled),
-            runner(plan, allocator, self._settings, preparation, lock_fd, stop_rule) as jobs,
+            closing(Runner(plan, allocator, settings, preparation, lock_fd, stop_rule)) as runner,
         ):
-            return jobs.run(ending, saving)
+            return runner.run(ending, saving)
 
 
 class WorkersBackend(ABC):
@@ -92,7 +83,6 @@ class WorkersBackend(ABC):
     """
 
     def __init__(self, settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
-        check_worker_settings(settings, workers)
         self._settings, self._heartbeat_s = settings, workers.heartbeat_s
         cores = list(range(workers.cores or 0))
         self.resources = Resources(cores, [str(gpu) for gpu in range(workers.gpus)])
@@ -162,7 +152,7 @@ class WorkersBackend(ABC):
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,  # noqa: ARG002  workers have locks of their own
         ending: Sequence[int],
         saving: list[int],
@@ -193,7 +183,7 @@ class WorkersBackend(ABC):
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how}")
             return None
-        with closing(open_screen(len(plan.jobs), len(plan.done))) as screen:
+        with closing(Screen(len(plan.jobs), len(plan.done))) as screen:
             follower = Follower(
                 plan, submission, screen, self._states, stop_rule, self._heartbeat_s
             )

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +21,9 @@ from omegaconf import open_dict, read_write
 
 from walle.launcher.allocation import Need, Resources, read_siblings, spread, visible_gpus
 from walle.launcher.composing import Job
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.locks import jobs_locked
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest, write_index
-from walle.launcher.runner import runner
+from walle.launcher.records import Manifest, jobs_locked, write_index
+from walle.launcher.runner import Runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, Stops
@@ -61,7 +60,7 @@ class StoredPlan(NamedTuple):
     nums: list[int]  # the number of each job, by index
     needs: list[Need]  # of each job
     settings: WalleLauncherConf  # of the launcher
-    preparation: Preparation  # what the jobs import
+    preparation: bytes  # what the jobs import
     command: str  # the command that started the sweep
     cwd: str  # its working directory
     path: list[str]  # its `sys.path`
@@ -72,7 +71,7 @@ def store(
     sweep: Path,
     plan: Plan,
     settings: WalleLauncherConf,
-    preparation: Preparation,
+    preparation: bytes,
 ) -> None:
     """Writes the plan into a submission's directory, which it makes."""
     (directory / JOBS).mkdir(parents=True)
@@ -188,12 +187,14 @@ def _work(
     with (
         claims.beating(beat_s),
         jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True) as lock,
-        runner(plan, claimed, settings, stored.preparation, lock, stops, stored.command) as jobs,
+        closing(
+            Runner(plan, claimed, settings, stored.preparation, lock, stops, stored.command)
+        ) as runner,
     ):
-        jobs.run(ending, saving)
+        runner.run(ending, saving)
         while claimed.may_get_more() and not ending:
             time.sleep(beat_s)
-            jobs.run(ending, saving)
+            runner.run(ending, saving)
         return claimed.is_over()
 
 

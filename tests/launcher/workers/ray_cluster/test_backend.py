@@ -21,15 +21,14 @@ def ray_is_installed(monkeypatch):
         ({"cores": [0]}, {}, "use hydra.launcher.ray.cores"),
         ({"gpus": ["0"]}, {}, "use hydra.launcher.ray.gpus"),
         ({"check_cores": True}, {}, "backend=ray runs jobs elsewhere: leave it out"),
-        ({}, {"workers": 0}, "ray.workers=0: it must be at least 1"),
-        ({}, {"heartbeat_s": 0}, "ray.heartbeat_s=0: it must be above 0"),
+        ({}, {"workers": 0}, "ray.workers=0 must be positive"),
+        ({}, {"heartbeat_s": 0}, "ray.heartbeat_s=0 must be positive"),
         ({}, {"address": "ray://head:10001"}, "Ray Client: run this on a node .*address=auto"),
         ({"wait": False}, {"address": None}, "wait=false with .*address=null, whose workers end"),
     ],
 )
 def test_wrong_settings_are_refused_in_one_line(settings, of_ray, reason):
     asked = WalleLauncherConf(backend="ray", ray=RayConf(**of_ray), **settings)
-    check_settings(asked)
     with pytest.raises(ValueError, match=reason) as refused:
         make_backend(asked)
     assert "\n" not in str(refused.value)

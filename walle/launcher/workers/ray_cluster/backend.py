@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.errors import ConfigError
-from walle.launcher.locks import LockedError, jobs_locked
 from walle.launcher.planning import Plan
+from walle.launcher.records import LockedError, jobs_locked
 from walle.launcher.settings import STALE_BEATS, BackendError, RayConf, WalleLauncherConf
 from walle.launcher.workers.backend import LOCK_WAIT_S, Follower, WorkersBackend
 from walle.launcher.workers.ray_cluster.supervisor import (
