@@ -15,7 +15,6 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Container
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -45,44 +44,34 @@ FLAGS = {
 def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
     """Interquartile means and performance profiles over all environments of the sweep."""
     first = [] if y else evaluations_first([sweep])
-    y = y or ("eval" if first else "return_mean")
     keys = [key for key in line_keys(sweep, "") if not key.startswith("env.")]
     default = "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
     by = resolve_key(sweep, by) if by else default
-    tasks = sorted({task_of(run) for run in sweep.runs})
-    if len(tasks) < 2:
-        raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
-    ends = _ends(sweep, y)
-    tasks = _rising(sweep, by, tasks, ends)
-    found = score_matrices(sweep, by, tasks, ends)
-    if not found:
-        raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
+    tasks, matrices = score_matrices(sweep, by, y or ("eval" if first else "return_mean"))
+    named = set(matrices) - set(_design(sweep, by)["line"])  # entries that name a value of by
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
-    named = set(found) - {line for _, line in _parts(sweep, by)}  # entries that name a value of by
-    heading = by if named else "entry"
-    for i, (name, matrix) in enumerate(found.items()):
+    for i, (name, matrix) in enumerate(matrices.items()):
+        runs, dof = len(matrix), matrix.size - len(tasks)  # all tasks share one spread
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
-        bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
+        bounds = stats.interval_bounds(draws, runs, dof=dof)
         interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
-        dots = stats.iqm(matrix, axis=1) if len(matrix) > 1 else ()
-        style.point(left, i, interval, style.look(i), dots=dots)
+        look, dots = style.look(i), stats.iqm(matrix, axis=1) if runs > 1 else ()
+        style.point(left, i, interval, look, dots=dots)
         profiles = stats.stratified_draws(matrix, profile, stats.generator())
-        low, high = np.clip(stats.band_bounds(profiles, len(matrix), _freedom(matrix)), 0, 100)
-        look, label = style.look(i), f"{name} ({len(matrix)} seeds a task)"
+        low, high = np.clip(stats.band_bounds(profiles, runs, dof), 0, 100)
+        label = f"{name} ({runs} seeds a task)"
         right.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
         right.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)
-        row = {heading: name, "runs_per_task": len(matrix), **interval.columns("iqm")}
+        row = {by if named else "entry": name, "runs_per_task": runs, **interval.columns("iqm")}
         rows.append(row | {"mean": float(matrix.mean())})
-    left.set_xticks(range(len(found)), list(found))
-    left.set_xlim(-0.5, len(found) - 0.5)
-    left.set_xlabel(by if named else "")
-    left.set_ylabel("interquartile mean score")
+    left.set_xticks(range(len(matrices)), list(matrices))
+    left.set_xlim(-0.5, len(matrices) - 0.5)
+    left.set(xlabel=by if named else "", ylabel="interquartile mean score")
     style.from_zero(left)
-    right.set_xlabel("score")
-    right.set_ylabel("runs with at least this score (%)")
+    right.set(xlabel="score", ylabel="runs with at least this score (%)")
     style.legend(figure)
-    same = [name for name in found if name.endswith("identical")]
+    same = [name for name in matrices if name.endswith("identical")]
     texts = [
         f"{counted(len(tasks), 'environment')}: {', '.join(tasks)}. Score 0 is the mean return "
         "with which an environment's runs begin, score 1 the best mean final return of any entry.",
@@ -96,79 +85,63 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
 main = cli.command("across_tasks", study, __doc__, FLAGS)
 
 
-class Ends(NamedTuple):
-    """The first training return and the final return of each run that has both."""
-
-    starts: dict[str, float]
-    finals: dict[str, float]
-
-
 def score_matrices(
-    sweep: Sweep, by: str, tasks: list[str], ends: Ends | None = None
-) -> dict[str, FloatArray]:
-    """[runs, tasks] of scores for each entry of the figure with a finished episode in every task.
+    sweep: Sweep, by: str, y: str = "return_mean"
+) -> tuple[list[str], dict[str, FloatArray]]:
+    """The tasks with scores; [runs, tasks] of scores for each entry that has episodes in all tasks.
 
     An entry is a value of `by` and, where runs differ in more than that, the task and the seed,
     what else they differ in. Entries that learnt the same are one. Where a task has more runs than
-    another, its further runs are left out and noted. Without `ends`, those of training count.
+    another, its further runs are left out and noted.
+
+    Raises:
+        BadInputError: the sweep has one task only, or no scores.
     """
-    starts, finals = ends or _ends(sweep, "return_mean")
-    groups = _entries(sweep, by, finals)
-    found = {}
-    for name, of_task in groups.items():
+    tasks = sorted({task_of(run) for run in sweep.runs})
+    if len(tasks) < 2:
+        raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
+    per_run = column_per_run(sweep.iterations, "return_mean")
+    starts = {run: float(returns[0]) for run, returns in per_run.items()}
+    ends = final_returns(sweep.evaluations if y == "eval" else sweep.iterations)
+    finals = {run: float(returns.mean()) for run, returns in ends.items() if run in starts}
+    entries = _entries(sweep, by, finals)
+    scales = {}  # the returns of each task at score 0 and at score 1
+    for task in tasks:
+        groups = [of_task[task] for of_task in entries.values() if of_task.get(task)]
+        if groups:
+            low = float(np.mean([starts[run] for runs in groups for run in runs]))
+            best = max(float(np.mean([finals[run] for run in runs])) for runs in groups)
+            scales[task] = low, best
+    flat = [task for task, (low, high) in scales.items() if high <= low]
+    if len(flat) == len(tasks):
+        raise BadInputError("no score: in no task do the returns rise above those of the start")
+    if flat:
+        sweep.note(f"Left out, as no returns rise above those of the start: {listed(flat)}")
+    tasks = [task for task in tasks if task not in flat]
+    matrices = {}
+    for name, of_task in entries.items():
         fewest = min(len(of_task.get(task, ())) for task in tasks)
         if not fewest:
             sweep.note(f"Not drawn, as a task has no finished episode: {by}={name}")
             continue
         columns = []
         for task in tasks:
-            low, high = _scale([runs.get(task, []) for runs in groups.values()], starts, finals)
+            low, high = scales[task]
             columns.append([(finals[run] - low) / (high - low) for run in of_task[task][:fewest]])
             if len(of_task[task]) > fewest:
                 sweep.note(
                     f"For {by}={name}: {task} has more runs than another task; {fewest} of its "
                     "runs are used"
                 )
-        found[name] = np.array(columns, float).T
-    return found
+        matrices[name] = np.array(columns, float).T
+    if not matrices:
+        raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
+    return tasks, matrices
 
 
-def _ends(sweep: Sweep, y: str) -> Ends:
-    rows = sweep.evaluations if y == "eval" else sweep.iterations
-    per_run = column_per_run(sweep.iterations, "return_mean")
-    starts = {run: float(r[0]) for run, r in per_run.items()}
-    finals = {run: float(r.mean()) for run, r in final_returns(rows).items() if run in starts}
-    return Ends(starts, finals)
-
-
-def _rising(sweep: Sweep, by: str, tasks: list[str], ends: Ends) -> list[str]:
-    """The tasks with a score: some entry ends above the start; notes the others.
-
-    Raises:
-        BadInputError: there is no such task.
-    """
-    starts, finals = ends
-    groups = _entries(sweep, by, finals)
-    flat = []
-    for task in tasks:
-        runs = [of_task.get(task, []) for of_task in groups.values()]
-        low, high = _scale(runs, starts, finals) if any(runs) else (0.0, 1.0)
-        flat += [] if high > low else [task]
-    if len(flat) == len(tasks):
-        raise BadInputError("no score: in no task do the returns rise above those of the start")
-    if flat:
-        sweep.note(f"Left out, as no returns rise above those of the start: {listed(flat)}")
-    return [task for task in tasks if task not in flat]
-
-
-def _parts(sweep: Sweep, by: str) -> dict[tuple[str, str], list[str]]:
-    """The runs of each value of `by`, '' where all share it, and of what else differs."""
+def _design(sweep: Sweep, by: str) -> pd.DataFrame:
     task_key = next(key for key in ("env.id", "env.name", "") if key in sweep.runs[0].config)
-    found: dict[tuple[str, str], list[str]] = {}
-    for run, value, line, _ in design(sweep, by, task_key).itertuples(index=False):
-        own = str(value) if by in sweep.varying or not line else ""
-        found.setdefault((own, line), []).append(run)
-    return found
+    return design(sweep, by, task_key)
 
 
 def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:
@@ -177,17 +150,16 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     groups: dict[str, dict[str, list[str]]] = {}
     lines: dict[str, str] = {}
-    for (value, line), runs in _parts(sweep, by).items():
-        name = joined((value, line))
-        of_task = groups.setdefault(name, defaultdict(list))
+    for run, value, line, _ in _design(sweep, by).itertuples(index=False):
+        name = joined((str(value) if by in sweep.varying or not line else "", line))
         lines[name] = line
-        for run in runs:
-            if run in usable:
-                of_task[tasks[run]].append(run)
+        of_task = groups.setdefault(name, defaultdict(list))
+        if run in usable:
+            of_task[tasks[run]].append(run)
     rows = learnt(sweep.iterations, "return_mean")
     series: dict[str, dict[Scalar, FloatArray]] = {
-        name: {f"{task} {seeds[run]}": rows[run] for task, runs in found.items() for run in runs}
-        for name, found in groups.items()
+        name: {f"{task} {seeds[run]}": rows[run] for task, runs in of_task.items() for run in runs}
+        for name, of_task in groups.items()
     }
     entries = {}
     for names in labels.identical_groups(series):
@@ -195,21 +167,6 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
         whole = names == [name for name in lines if lines[name] == line]  # at every value of `by`
         entries[line if line and whole else labels.identical_label(names)] = groups[names[0]]
     return entries
-
-
-def _freedom(matrix: FloatArray) -> int:
-    """Degrees of freedom of a spread that all tasks share: tasks x (runs - 1)."""
-    runs, tasks = matrix.shape
-    return int(tasks * (runs - 1))
-
-
-def _scale(
-    groups: list[list[str]], starts: dict[str, float], finals: dict[str, float]
-) -> tuple[float, float]:
-    """The returns of a task at score 0 and at score 1."""
-    low = float(np.mean([starts[name] for names in groups for name in names]))
-    high = max(float(np.mean([finals[name] for name in names])) for names in groups if names)
-    return low, high
 
 
 def profile(matrix: FloatArray) -> FloatArray:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import return_bounds, scores, stats
 from walle.analysis.measuring.design import axis_of, resolve_key
@@ -74,8 +73,7 @@ class Line(NamedTuple):
     """One line of one panel."""
 
     task: str
-    label: Label
-    runs: int
+    label: labels.Label
     seeds: int  # different ones
     curve: Curve
     reach: tuple[float, float]  # the lowest and the highest value of a single run
@@ -101,37 +99,54 @@ def study(
     if y is None and not evaluations and x == "steps":
         texts = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
     evaluations = evaluations or y == "eval" or bool(texts)
+    file, ended = ("eval", "evaluation") if evaluations else ("iterations", "episode")
     y = "return_mean" if y is None or y == "eval" else y
-    how = {"iqm": iqm, "evaluations": evaluations, "compiling": compiling}
-    found = _lines(sweep, by, column, y, **how)
-    if baseline is not None:
-        found += _lines(baseline, None, column, y, **how)
-    tasks = list(dict.fromkeys(line.task for line in found))
+    lines: list[Line] = []
+    for each, key in ((sweep, by), (baseline, None)):
+        if each is not None:
+            frame = each.evaluations if evaluations else clock(each, compiling=compiling)
+            require(frame, column, y, file=file)
+            mine = _lines(each, key, frame, column, y, iqm=iqm)
+            if not mine:
+                raise BadInputError(f"{y} is empty in every run: no {ended} has ended yet")
+            lines += mine
+    tasks = list(dict.fromkeys(line.task for line in lines))
     figure, axes = style.small_multiples(len(tasks), height=2.5, columns=labels.PANELS)
-    looks = _looks(found)
+    names = dict.fromkeys(line.label.text for line in lines)
+    behind = [name for name in names if name.startswith(labels.BASELINE)]
+    looks = labels.looks(name for name in names if name not in behind)
+    for name, look in labels.looks(behind).items():
+        looks[name] = look._replace(color=style.PAPER_GREY)
     for area, task in zip(axes, tasks, strict=True):
-        _draw(area, [line for line in found if line.task == task], looks)
+        mine = [line for line in lines if line.task == task]
+        _draw(area, mine, looks)
         if paper and x == "steps":
             _draw_published(area, sweep, task)
         area.set_title(task if len(tasks) > 1 else "")
         style.compact_axis(area)
         area.set_xlabel(label)
-        _limit(area, [line.reach for line in found if line.task == task])
+        # The axis ends a little beyond what single runs reached: bands do not set it, as that of
+        # two or three runs may be many times as wide as all their returns.
+        drawn = [np.asarray(line.get_ydata(), float) for line in area.get_lines()]
+        values = np.concatenate([np.ravel([line.reach for line in mine]), *drawn])
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        margin = 0.08 * (high - low) or 1.0
+        area.set_ylim(low - margin, high + margin)
     for area in axes[:: labels.PANELS]:
-        area.set_ylabel(labels.of_column("eval" if evaluations else "iterations", y))
+        area.set_ylabel(labels.of_column(file, y))
     style.legend(figure)
     points = [
         pd.DataFrame(
             {"task": line.task, "line": line.label.text, column: line.curve.x, y: line.curve.y}
             | {f"{y}_low": line.curve.low, f"{y}_high": line.curve.high, "runs": line.curve.runs}
         )
-        for line in found
+        for line in lines
     ]
     columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
     # The last of the points at which most runs have a value.
     last = [p.iloc[np.flatnonzero(p["runs"] == p["runs"].max())[-1:]] for p in points]
     table = sentences.without_lone_line(pd.concat(last, ignore_index=True)[columns])
-    texts += _sentences(found, label, iqm=iqm, evaluations=evaluations)
+    texts += _sentences(lines, label, iqm=iqm, evaluations=evaluations)
     texts += sentences.also_differ(sweep, by)
     return cli.Study(figure, table, texts, pd.concat(points, ignore_index=True))
 
@@ -149,21 +164,12 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _lines(
-    sweep: Sweep,
-    by: str | None,
-    x: str,
-    y: str,
-    *,
-    iqm: bool,
-    evaluations: bool,
-    compiling: bool,
+    sweep: Sweep, by: str | None, frame: pd.DataFrame, x: str, y: str, *, iqm: bool
 ) -> list[Line]:
     """The lines of a figure over `by`; without `by` the lines of a baseline."""
-    frame = sweep.evaluations if evaluations else clock(sweep, compiling=compiling)
-    require(frame, x, y, file="eval" if evaluations else "iterations")
     lines = []
     groups = labels.groups(sweep, by)
-    same: dict[tuple[str, Label], tuple[str, ...]] = {}
+    same: dict[tuple[str, labels.Label], tuple[str, ...]] = {}
     if x != "wall_s":
         groups, same = labels.merged(sweep, groups, frame, y)
     for (task, label), runs in groups.items():
@@ -176,52 +182,27 @@ def _lines(
             full = ~np.isnan(values).any(axis=0)
             if x == "wall_s" and full.any():  # a mean over the slower runs alone would jump
                 grid, values = grid[full], values[:, full]
-            seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
             ends = return_bounds.of(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
             as_one = same.get((task, label), ())
-            lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
-    if not lines:
-        what = "evaluation" if evaluations else "episode"
-        raise BadInputError(f"{y} is empty in every run: no {what} has ended yet")
+            lines.append(Line(task, label, rows["seed"].nunique(), mean, reach, as_one))
     return lines
-
-
-def _looks(lines: list[Line]) -> dict[str, style.Look]:
-    """A look for every label, which is the same in all panels."""
-    texts = list(dict.fromkeys(line.label.text for line in lines))
-    behind = [text for text in texts if text.startswith(BASELINE)]
-    looks = {text: style.look(i) for i, text in enumerate(t for t in texts if t not in behind)}
-    grey = style.PAPER_GREY
-    return looks | {b: style.look(i)._replace(color=grey) for i, b in enumerate(behind)}
 
 
 def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
     """Each line with its band, thin where some runs have no value; one value is a point."""
     for line in lines:
-        found, look = line.curve, looks[line.label.text]
-        label = f"{line.label.text or 'mean'} ({repeats_text(line.runs, line.seeds)})"
-        if len(found.x) == 1:
-            axes.plot(found.x, found.y, look.marker, color=look.color, label=label)
-            axes.vlines(found.x, found.low, found.high, color=look.color)
+        mean, look = line.curve, looks[line.label.text]
+        label = f"{line.label.text or 'mean'} ({repeats_text(mean.total, line.seeds)})"
+        if len(mean.x) == 1:
+            axes.plot(mean.x, mean.y, look.marker, color=look.color, label=label)
+            axes.vlines(mean.x, mean.low, mean.high, color=look.color)
             continue
         dash = {"color": look.color, "linestyle": look.dash}
-        axes.plot(found.x, np.where(found.complete, found.y, np.nan), label=label, **dash)
-        axes.plot(found.x, np.where(found.complete, np.nan, found.y), linewidth=0.5, **dash)
-        axes.fill_between(found.x, found.low, found.high, color=look.color, alpha=0.2, linewidth=0)
-
-
-def _limit(axes: style.Axes, reaches: list[tuple[float, float]]) -> None:
-    """Ends the axis a little beyond what single runs reached and the points: bands do not set it.
-
-    The band of two or three runs may be many times as wide as all their returns.
-    """
-    drawn = [np.asarray(line.get_ydata(), float) for line in axes.get_lines()]
-    values = np.concatenate([np.ravel(reaches), *drawn])
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    margin = 0.08 * (high - low) or 1.0
-    axes.set_ylim(low - margin, high + margin)
+        axes.plot(mean.x, np.where(mean.complete, mean.y, np.nan), label=label, **dash)
+        axes.plot(mean.x, np.where(mean.complete, np.nan, mean.y), linewidth=0.5, **dash)
+        axes.fill_between(mean.x, mean.low, mean.high, color=look.color, alpha=0.2, linewidth=0)
 
 
 def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
@@ -235,49 +216,48 @@ def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
     reach = axes.get_xlim()[1]
     if len(rows) and rows["env_steps"].min() > reach:
         sweep.note(f"Not drawn by --paper, as they lie beyond {reach:,.0f} steps: {task}")
-    rows = rows[rows["env_steps"] <= reach]
-    for i, (_, row) in enumerate(rows.iterrows()):
+    for i, (_, row) in enumerate(rows[rows["env_steps"] <= reach].iterrows()):
         label = f"{row['source']} {row['algorithm']} ({row['version']})"
-        marker = style.MARKERS[i % len(style.MARKERS)]
-        place = row["env_steps"], row["mean"]
-        axes.plot(*place, marker, color=style.PAPER_GREY, markerfacecolor="none", label=label)
+        point, marker = (row["env_steps"], row["mean"]), style.MARKERS[i % len(style.MARKERS)]
+        axes.plot(*point, marker, color=style.PAPER_GREY, mfc="none", label=label)
 
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -> list[str]:
     texts = []
-    several = len({line.task for line in lines}) > 1
-
-    def name(line: Line) -> str:
-        text = line.label.text
-        return joined((line.task, text) if several or not text else (text,))
-
-    if short := [line for line in lines if not line.curve.complete.all()]:
-        ends = []
-        for line in short:
+    tasks = {line.task for line in lines}
+    names = [
+        joined((line.task, line.label.text) if len(tasks) > 1 else (line.label.text,)) or line.task
+        for line in lines
+    ]
+    named = list(zip(names, lines, strict=True))
+    ends = []
+    for name, line in named:
+        if not line.curve.complete.all():
             whole, runs = line.curve.x[line.curve.complete], line.curve.runs[-1]
             where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
-            ends.append(f"{name(line)} {where} ({runs} of {line.runs} runs at the end)")
+            ends.append(f"{name} {where} ({runs} of {line.curve.total} runs at the end)")
+    if ends:
         text = f"Lines are thin where some of their runs have no value ({label})"
         texts.append(f"{text}: {'; '.join(ends)}.")
-    if alone := [name(line) for line in lines if line.runs == 1]:
+    if alone := [name for name, line in named if line.curve.total == 1]:
         texts.append(f"Lines of one run have no band: {listed(alone, joint='; ')}.")
-    if points := [name(line) for line in lines if len(line.curve.x) == 1]:
+    if points := [name for name, line in named if len(line.curve.x) == 1]:
         more = EVALUATE_MORE if evaluations else ""
         texts.append(f"Points, as their runs have one value: {listed(points, joint='; ')}{more}.")
-    if iqm and any(line.runs < IQM_RUNS for line in lines):
+    if iqm and any(line.curve.total < IQM_RUNS for line in lines):
         texts.append(
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    one: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    as_one: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for line in lines:
         if line.same:
-            one.setdefault((line.label.text, line.same), []).append(line.task)
-    same = []
-    for (text, of), tasks in one.items():
-        everywhere = set(tasks) == {line.task for line in lines}
-        where = "" if everywhere or not text else f" on {listed(tasks)}"
-        same.append(f"{text or listed(tasks)} ({'; '.join(of)}){where}")
+            as_one.setdefault((line.label.text, line.same), []).append(line.task)
+    same = [
+        f"{text or listed(where)} ({'; '.join(of)})"
+        + (f" on {listed(where)}" if text and set(where) != tasks else "")
+        for (text, of), where in as_one.items()
+    ]
     if same:
         texts.append(f"Identical, so drawn as one line, with one run a seed: {', '.join(same)}.")
     return texts
@@ -286,10 +266,9 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
 def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
     """[runs, points]: each run interpolated linearly, nan before its first row, after its last."""
     curves = []
-    for _, run in rows.dropna(subset=[x, y]).groupby("run", observed=True):
-        at, value = run[x].to_numpy(float), run[y].to_numpy(float)
-        order = np.argsort(at, kind="stable")
-        curves.append(np.interp(grid, at[order], value[order], left=np.nan, right=np.nan))
+    ordered = rows.dropna(subset=[x, y]).sort_values(x, kind="stable")
+    for _, run in ordered.groupby("run", observed=True):
+        curves.append(np.interp(grid, run[x], run[y], left=np.nan, right=np.nan))
     return np.array(curves).reshape(len(curves), grid.size)
 
 
@@ -318,9 +297,7 @@ def curve(
     The band is Student's t of the mean; of the interquartile mean it is a bootstrap over whole
     runs, with one resample for all points. It ends at the values that are possible, `within`.
     """
-    runs = (~np.isnan(values)).sum(axis=0)
-    y, low, high = np.full((3, grid.size), np.nan)
-    there = ~np.isnan(values)
+    there, (y, low, high) = ~np.isnan(values), np.full((3, grid.size), np.nan)
     change = np.flatnonzero((there[:, 1:] != there[:, :-1]).any(axis=0)) + 1
     for here in np.split(np.arange(grid.size), change):  # the same runs have values
         some = values[there[:, here[0]]][:, here] if here.size else values[:0]
@@ -332,7 +309,8 @@ def curve(
         elif len(some):
             y[here] = some.mean(axis=0)
             low[here], high[here] = stats.mean_bounds(some)
-    return Curve(grid, y, np.clip(low, *within), np.clip(high, *within), runs, len(values))
+    low, high = np.clip([low, high], *within)
+    return Curve(grid, y, low, high, there.sum(axis=0), len(values))
 
 
 if __name__ == "__main__":

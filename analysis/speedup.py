@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,6 +63,11 @@ class Speedup:
         return float(self.cell.by)
 
 
+Lines = dict[str, list[Speedup]]
+Points = dict[str, Lines]  # by what is measured: collection, end to end, or the time to a return
+Looks = dict[str, style.Look]
+
+
 def study(
     sweep: Sweep,
     *,
@@ -93,13 +97,13 @@ def study(
     texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
     texts += sentences.throughput(sweep, collection) + sentences.lanes(sweep, collection, by)
     if time_to_return is not None:
-        reached, missing = all_reached(sweep, time_to_return, by, compiling=compiling)
+        reached, missing = _all_reached(sweep, time_to_return, by, compiling=compiling)
         texts += missing
         if any(len(group) > 1 for group in lines(reached).values()):
             cells[f"to return {time_to_return:g}"] = reached
         else:
             texts.append(f"Too few points reach {time_to_return:g} for a speedup.")
-    points = {
+    points: Points = {
         name: {line: speedups(group) for line, group in lines(mine).items() if len(group) > 1}
         for name, mine in cells.items()
     }
@@ -117,11 +121,26 @@ def study(
         if (base := mine[0].base) != 1:
             text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
             texts.append(sentences.for_line(line, f"{text}and the ideal is n/{base:g}."))
-    texts += _fits(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
+    learning = lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
     unit = wall_clock.unit_of(sweep).words
+    for line, mine in points[COLLECTION].items():
+        chosen = laws.within_cores([point.cell for point in mine], fit_all=fit_all)
+        fitted = {cell.by for cell in chosen}
+        learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
+        if sentences.throughput(sweep, chosen):  # collection waits for learning already
+            learn = []
+        about = laws.describe(chosen, float(np.mean(learn)) if learn else None, unit)
+        if any(cell.oversubscribed for cell in chosen):
+            about.append("The fit uses points with more busy processes than cores.")
+        if len(chosen) < len(mine):
+            about.append(
+                "The fit leaves out the points with more busy processes than cores "
+                f"({len(mine) - len(chosen)} of {len(mine)}; --fit-all includes them)."
+            )
+        texts += [sentences.for_line(line, text) for text in about]
     for fit in rounds:
         texts += [sentences.for_line(fit.line, t) for t in laws.describe_rounds(fit, unit)]
-    figure = _figure(sweep, points, by, paper=paper, log=log, fit_all=fit_all, rounds=rounds)
+    figure = _figure(sweep, points, rounds, by, paper=paper, log=log, fit_all=fit_all)
     return cli.Study(figure, _table(sweep, points, by, rounds), texts)
 
 
@@ -154,8 +173,8 @@ def speedups(cells: list[Cell]) -> list[Speedup]:
     return found
 
 
-def all_reached(
-    sweep: Sweep, target: float, by: str, *, compiling: bool = False
+def _all_reached(
+    sweep: Sweep, target: float, by: str, *, compiling: bool
 ) -> tuple[list[Cell], list[str]]:
     """Cells of which every run reached the return `target`, and a sentence about the other cells.
 
@@ -163,57 +182,27 @@ def all_reached(
         BadInputError: there is no such cell.
     """
     per_run = first_reached(wall_clock.clock(sweep, compiling=compiling), target)
-    everyone = measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by)
-    runs = {cell.key: cell.runs for cell in everyone}
     reached = {cell.key: cell for cell in measure(sweep, per_run, by)}
-    counts = {key: reached[key].runs if key in reached else 0 for key in runs}
-    short = [f"{counts[k]} of {runs[k]} at {by}={k[1]}" for k in runs if counts[k] < runs[k]]
-    cells = [cell for key, cell in reached.items() if cell.runs == runs[key]]
+    cells, short = [], []
+    for every in measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by):
+        cell = reached.get(every.key)
+        if cell and cell.runs == every.runs:
+            cells.append(cell)
+        else:
+            short.append(f"{cell.runs if cell else 0} of {every.runs} at {by}={every.by}")
     if not cells:
         raise BadInputError(
             f"--time-to-return {target:g}: at no {by} did every run reach it; the highest "
             f"return_mean is {sweep.iterations['return_mean'].max():.4g}"
         )
-    if not short:
-        return cells, []
-    return cells, [
+    text = (
         f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "
         "run are not drawn: a mean over the fast runs alone would look too good."
-    ]
+    )
+    return cells, [text] if short else []
 
 
-def _fits(
-    sweep: Sweep,
-    iterations: pd.DataFrame,
-    found: dict[str, list[Speedup]],
-    by: str,
-    *,
-    fit_all: bool,
-) -> list[str]:
-    learning = lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
-    texts = []
-    for line, points in found.items():
-        chosen = laws.within_cores([point.cell for point in points], fit_all=fit_all)
-        fitted = {cell.by for cell in chosen}
-        learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
-        if sentences.throughput(sweep, chosen):  # collection waits for learning already
-            learn = []
-        unit = wall_clock.unit_of(sweep).words
-        mine = laws.describe(chosen, float(np.mean(learn)) if learn else None, unit)
-        if any(cell.oversubscribed for cell in chosen):
-            mine.append("The fit uses points with more busy processes than cores.")
-        if len(chosen) < len(points):
-            mine.append(
-                "The fit leaves out the points with more busy processes than cores "
-                f"({len(points) - len(chosen)} of {len(points)}; --fit-all includes them)."
-            )
-        texts += [sentences.for_line(line, text) for text in mine]
-    return texts
-
-
-def _table(
-    sweep: Sweep, points: dict[str, dict[str, list[Speedup]]], by: str, rounds: list[RoundFit]
-) -> pd.DataFrame:
+def _table(sweep: Sweep, points: Points, by: str, rounds: list[RoundFit]) -> pd.DataFrame:
     parts = {
         cell.names: fit.fit.value.with_shares(shares)._asdict()
         for fit in rounds
@@ -222,39 +211,32 @@ def _table(
     lanes = {run.name: sentences.lanes_text(run.lanes) for run in sweep.runs}
     rows = []
     for name, found in points.items():
-        for line, group in found.items():
-            for point in group:
-                of_round = parts.get(point.cell.names, {}) if name == END_TO_END else {}
-                rows.append(
-                    {
-                        "line": line,
-                        "of": name,
-                        by: point.n,
-                        "lanes_a_sampler": lanes[point.cell.names[0]],
-                        "repeats": point.cell.repeats,
-                        **point.cell.interval(positive=True).columns("seconds"),
-                        **point.speedup.columns("speedup"),
-                        "efficiency": point.speedup.value * point.base / point.n,
-                        "oversubscribed": point.cell.oversubscribed,
-                        **{f"{part}_s": seconds for part, seconds in of_round.items()},
-                    }
-                )
+        for line, point in ((line, point) for line in found for point in found[line]):
+            cell = point.cell
+            of_round = parts.get(cell.names, {}) if name == END_TO_END else {}
+            rows.append(
+                {
+                    "line": line,
+                    "of": name,
+                    by: point.n,
+                    "lanes_a_sampler": lanes[cell.names[0]],
+                    "repeats": cell.repeats,
+                    **cell.interval(positive=True).columns("seconds"),
+                    **point.speedup.columns("speedup"),
+                    "efficiency": point.speedup.value * point.base / point.n,
+                    "oversubscribed": cell.oversubscribed,
+                    **{f"{part}_s": seconds for part, seconds in of_round.items()},
+                }
+            )
     return sentences.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
 def _figure(
-    sweep: Sweep,
-    points: dict[str, dict[str, list[Speedup]]],
-    by: str,
-    *,
-    paper: bool,
-    log: bool,
-    fit_all: bool,
-    rounds: Sequence[RoundFit],
+    sweep: Sweep, points: Points, rounds: list[RoundFit], by: str, *, paper: bool, **how: bool
 ) -> style.Figure:
     """A panel for each quantity and task; one for each task's rounds, if these are given."""
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
-    panels: dict[tuple[str, str], dict[str, list[Speedup]]] = {}
+    panels: dict[tuple[str, str], Lines] = {}
     for name, found in points.items():
         for line, group in found.items():
             task = task_of[group[0].cell.names[0]]
@@ -273,9 +255,8 @@ def _figure(
             _draw_rounds(area, mine, task, wall_clock.unit_of(sweep).words)
     for row, name in zip(rows, points, strict=True):
         for area, task in zip(row, tasks, strict=True):
-            papers = paper and name == COLLECTION
             if drawn := panels.get((name, task)):
-                _draw_panel(area, drawn, looks, by, paper=papers, log=log, fit_all=fit_all)
+                _draw_panel(area, drawn, looks, by, paper=paper and name == COLLECTION, **how)
                 style.mark_cores(area, sweep.cores if by == "sampler.n" else 0)
         label = "speedup"
         if len(points) > 1:
@@ -288,14 +269,7 @@ def _figure(
 
 
 def _draw_panel(
-    axes: style.Axes,
-    found: dict[str, list[Speedup]],
-    looks: Mapping[str, style.Look],
-    by: str,
-    *,
-    paper: bool,
-    log: bool,
-    fit_all: bool,
+    axes: style.Axes, found: Lines, looks: Looks, by: str, *, paper: bool, log: bool, fit_all: bool
 ) -> None:
     places = style.axis_places(point.n for points in found.values() for point in points)
     for i, (line, points) in enumerate(found.items()):
@@ -331,7 +305,7 @@ def _draw_panel(
         published.extend_ticks(axes, published.collection())
 
 
-def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: str) -> None:
+def _draw_rounds(axes: style.Axes, found: list[RoundFit], task: str, unit: str) -> None:
     """A bar of the fitted parts for each number of samplers and learners; dots are measured."""
     if not found:
         axes.remove()
