@@ -19,25 +19,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from walle.analysis.comparing.comparisons import (
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.comparisons import (
     OVERALL,
     SCORE,
     SPEEDS,
     Comparison,
+    Pairing,
     Quantity,
+    Question,
     compare,
     compare_speeds,
-)
-from walle.analysis.comparing.matching import (
-    Pairing,
-    Question,
     match,
     question,
     restricted,
     with_rows,
 )
-from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.groups import column_per_run
 from walle.analysis.measuring.scores import count_text, evaluated, final_scores, first_reached
 from walle.analysis.measuring.stats import Interval

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.matching import WORKERS
+from walle.analysis.measuring.comparisons import WORKERS
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import wall_clock

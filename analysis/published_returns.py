@@ -22,7 +22,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import return_bounds, stats
+from walle.analysis.measuring import scores, stats
 from walle.analysis.measuring.design import axis_of
 from walle.analysis.measuring.groups import column_per_run
 from walle.analysis.measuring.stats import Interval, Reported
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     seeds: float  # the number of seeds; NaN where it is not known
     env_steps: int  # the environment steps after which it was reached
     values: tuple[float, ...] = ()  # the return of each seed, where they are known
-    bounds: return_bounds.Ends = return_bounds.ANY  # the least and the greatest possible return
+    bounds: scores.Ends = scores.ANY  # the least and the greatest possible return
 
     @property
     def label(self) -> str:
@@ -134,7 +134,7 @@ def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:
     panels = {}
     for (task, algorithm), entries in sorted(found.items()):
         mine = [run for run in sweep.runs if labels.task_of(run) == task]
-        bounds = return_bounds.of_returns(mine)
+        bounds = scores.possible_returns(mine)
         every = [*entries, *theirs(task, algorithm)] if entries else []
         panels[task, algorithm] = [entry._replace(bounds=bounds) for entry in every]
     return {key: entries for key, entries in panels.items() if entries}

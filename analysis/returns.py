@@ -19,7 +19,7 @@ import pandas as pd
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import return_bounds, scores, stats
+from walle.analysis.measuring import scores, stats
 from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.measuring.groups import repeats_text, require
 from walle.analysis.measuring.stats import FloatArray
@@ -178,7 +178,7 @@ def _lines(
                 grid, values = grid[full], values[:, full]
             seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
-            ends = return_bounds.of(y, [run for run in sweep.runs if run.name in runs])
+            ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
             as_one = same.get((task, label), ())
             lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
@@ -328,7 +328,7 @@ def curve(
             picks = stats.generator().integers(0, len(some), (stats.DRAWS, len(some)))
             draws = np.stack([stats.iqm(some[pick], axis=0) for pick in picks])
             y[here] = stats.iqm(some, axis=0)
-            low[here], high[here] = stats.band_bounds(draws, len(some))
+            low[here], high[here] = stats.interval_bounds(draws, len(some))
         elif len(some):
             y[here] = some.mean(axis=0)
             low[here], high[here] = stats.mean_bounds(some)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.matching import WORKERS
+from walle.analysis.measuring.comparisons import WORKERS
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Run, Scalar
 from walle.analysis.measuring.design import NAMING_LEAVES, design
