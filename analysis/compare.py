@@ -256,7 +256,7 @@ def _figure(found: list[Comparison], asked: Question) -> style.Figure:
     if not drawn:
         raise BadInputError(f"{a} and {b} are identical, and no speeds were measured")
     most = max(len(one.of) for *_, series in drawn for one in series)
-    figure, axes = style.small_multiples(len(drawn), height=0.8 + 0.24 * most, columns=2)
+    figure, axes = style.panels(len(drawn), height=0.8 + 0.24 * most, columns=2)
     for area, (title, column, none, series) in zip(axes, drawn, strict=True):
         limits = (0.0, 1.0) if column == "improvement" else None
         ratio = column == "ratio"

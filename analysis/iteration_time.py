@@ -69,7 +69,7 @@ def _figure(
     paper_points = published.collection() if paper and by == "sampler.n" else None
     tasks = labels.panels(sweep, cells)
     looks = labels.looks(line for mine in tasks.values() for line in mine)
-    figure, (row,) = labels.axes_of(tasks, height=2.5)
+    figure, (row,) = labels.axes_of(tasks)
     for axes, mine in zip(row, tasks.values(), strict=True):
         if paper_points is not None:
             published.draw(axes, paper_points, f"{of}_s")

@@ -202,7 +202,7 @@ def _figure(
             by_task.setdefault((kind, task_of[one.cell.names[0]]), []).append(one)
     drawn = [(kind, task, mine) for (kind, task), mine in by_task.items()]
     columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varies else labels.PANELS
-    figure, axes = style.small_multiples(len(drawn) + bool(varies), height=2.6, columns=columns)
+    figure, axes = style.panels(len(drawn) + bool(varies), height=2.6, columns=columns)
     if varies:
         for cell in varies:
             look = looks[labels.without_task(cell.line, task_of[cell.names[0]]), cell.by]

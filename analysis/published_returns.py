@@ -124,7 +124,7 @@ main = cli.command("published_returns", study, __doc__)
 def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:
     """The entries of each task and algorithm of which an episode has ended."""
     groups = labels.groups(sweep, axis_of(sweep))
-    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
+    groups = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     found: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in groups.items():
@@ -256,7 +256,7 @@ def _sentence(
 
 
 def _figure(panels: Panels) -> style.Figure:
-    figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
+    figure, axes = style.panels(len(panels), height=1.9, columns=COLUMNS)
     several = len({algorithm for _, algorithm in panels}) > 1
     looks: dict[str, style.Look] = {}
     for area, ((task, algorithm), entries) in zip(axes, panels.items(), strict=True):

@@ -174,7 +174,7 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     are; both are empty where no episode has ended.
     """
     groups = labels.groups(sweep, by)
-    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
+    groups = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     rows = []
     texts: list[str] = []
     for task in dict.fromkeys(task for task, _ in groups):

@@ -79,7 +79,6 @@ class Line(NamedTuple):
     seeds: int  # different ones
     curve: Curve
     reach: tuple[float, float]  # the lowest and the highest value of a single run
-    same: tuple[str, ...] = ()  # the labels of the identical lines that are drawn as this one
 
 
 def study(
@@ -107,7 +106,7 @@ def study(
     if baseline is not None:
         found += _lines(baseline, None, column, y, **how)
     tasks = list(dict.fromkeys(line.task for line in found))
-    figure, axes = style.small_multiples(len(tasks), height=2.5, columns=labels.PANELS)
+    figure, axes = style.panels(len(tasks), height=2.5)
     looks = _looks(found)
     for area, task in zip(axes, tasks, strict=True):
         _draw(area, [line for line in found if line.task == task], looks)
@@ -144,8 +143,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
     if (args.evaluations or args.y == "eval") and args.x != "steps":
         parser.error(f"evaluations are drawn by environment steps, not -x {args.x}")
-    options = ("by", "x", "y", "iqm", "baseline", "paper", "evaluations", "compiling")
-    return cli.run(args, "returns", study, options)
+    return cli.run(args, "returns", study)
 
 
 def _lines(
@@ -163,9 +161,8 @@ def _lines(
     require(frame, x, y, file="eval" if evaluations else "iterations")
     lines = []
     groups = labels.groups(sweep, by)
-    same: dict[tuple[str, Label], tuple[str, ...]] = {}
     if x != "wall_s":
-        groups, same = labels.merged(sweep, groups, frame, y)
+        groups = labels.merged(sweep, groups, frame, y)
     for (task, label), runs in groups.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
@@ -180,8 +177,7 @@ def _lines(
             reach = float(np.nanmin(values)), float(np.nanmax(values))
             ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
-            as_one = same.get((task, label), ())
-            lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
+            lines.append(Line(task, label, len(values), seeds, mean, reach))
     if not lines:
         what = "evaluation" if evaluations else "episode"
         raise BadInputError(f"{y} is empty in every run: no {what} has ended yet")
@@ -271,8 +267,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
         )
     one: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for line in lines:
-        if line.same:
-            one.setdefault((line.label.text, line.same), []).append(line.task)
+        if line.label.same:
+            one.setdefault((line.label.text, line.label.same), []).append(line.task)
     same = []
     for (text, of), tasks in one.items():
         everywhere = set(tasks) == {line.task for line in lines}

@@ -261,7 +261,7 @@ def _figure(
             panels.setdefault((name, task), {})[labels.without_task(line, task)] = group
     tasks = list(dict.fromkeys(task for _, task in panels))
     looks = labels.looks(line for mine in panels.values() for line in mine)
-    figure, rows = labels.axes_of(tasks, len(points) + bool(rounds), height=2.5)
+    figure, rows = labels.axes_of(tasks, len(points) + bool(rounds))
     first, *others = [area for row in rows[: len(points)] for area in row]
     for area in others:  # one scale of the speedups, with its numbers at the left
         area.sharey(first)
