@@ -55,11 +55,11 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
         runs, dof = len(matrix), matrix.size - len(tasks)  # all tasks share one spread
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
         bounds = stats.interval_bounds(draws, runs, dof=dof)
-        interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
+        interval = stats.Interval(float(stats.iqm(matrix)), *map(float, bounds))
         look, dots = style.look(i), stats.iqm(matrix, axis=1) if runs > 1 else ()
         style.point(left, i, interval, look, dots=dots)
         profiles = stats.stratified_draws(matrix, profile, stats.generator())
-        low, high = np.clip(stats.band_bounds(profiles, runs, dof), 0, 100)
+        low, high = np.clip(stats.interval_bounds(profiles, runs, dof), 0, 100)
         label = f"{name} ({runs} seeds a task)"
         right.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
         right.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)

@@ -19,8 +19,8 @@ from typing import Any
 
 import pandas as pd
 
-from walle.analysis.comparing import comparisons, matching
-from walle.analysis.comparing.comparisons import OVERALL, SCORE, SPEEDS, Comparison, Quantity
+from walle.analysis.measuring import comparisons
+from walle.analysis.measuring.comparisons import OVERALL, SCORE, SPEEDS, Comparison, Quantity
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.groups import column_per_run
@@ -64,10 +64,10 @@ def study(
     time_to_return: float | None = None,
 ) -> cli.Study:
     """Compares two sides of the sweep."""
-    readable = matching.with_rows(sweep)
-    question = matching.question(readable, by)
-    chosen = matching.restricted(readable, question)
-    pairings = matching.match(chosen, question)
+    readable = comparisons.with_rows(sweep)
+    question = comparisons.question(readable, by)
+    chosen = comparisons.restricted(readable, question)
+    pairings = comparisons.match(chosen, question)
     tasks: Tasks = {}
     for pairing in pairings:
         runs_a, runs_b = tasks.setdefault(pairing.learning, (set(), set()))
@@ -178,7 +178,7 @@ def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, l
 
 
 def _verdict(
-    of_quantity: list[Comparison], pairings: list[matching.Pairing], a: str, b: str
+    of_quantity: list[Comparison], pairings: list[comparisons.Pairing], a: str, b: str
 ) -> str:
     last = of_quantity[-1]  # `overall` where there are several
     name, several = last.of.name.capitalize(), len(last.tasks) > 1
@@ -219,7 +219,7 @@ def _ranges(scores: list[Comparison]) -> list[str]:
     return texts
 
 
-def _table(results: list[Comparison], question: matching.Question) -> pd.DataFrame:
+def _table(results: list[Comparison], question: comparisons.Question) -> pd.DataFrame:
     rows = []
     for comparison in results:
         tasks = comparison.tasks
@@ -268,7 +268,7 @@ def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Fi
     if not drawn:
         raise BadInputError(f"{a} and {b} are identical, and no speeds were measured")
     most = max(len(known) for *_, series in drawn for _, known in series.values())
-    figure, axes = style.small_multiples(len(drawn), height=0.8 + 0.24 * most, columns=2)
+    figure, axes = style.panels(len(drawn), height=0.8 + 0.24 * most, columns=2)
     for area, (title, field, series) in zip(axes, drawn, strict=True):
         draw_forest(area, series, field)
         area.set_xlabel(title)

@@ -21,10 +21,10 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring import return_bounds, wall_clock
+from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.measuring.groups import Cell, column_per_run, learnt, lines, measure
-from walle.analysis.measuring.scores import final_returns
+from walle.analysis.measuring.scores import final_returns, possible_returns
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, sentences
@@ -121,7 +121,7 @@ def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured],
         series = {key: {seeds[run]: rows[run] for run in cell.names} for key, cell in mine.items()}
         for keys in labels.identical_groups(series):
             once += _as_one([mine[key] for key in keys], every)
-    ends = {run.name: return_bounds.of_returns([run]) for run in sweep.runs}
+    ends = {run.name: possible_returns([run]) for run in sweep.runs}
     finals, seen = (
         [Measured(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
         for drawn in (cells, once)
@@ -188,7 +188,7 @@ def _figure(
     if not (varying or drawn):
         raise BadInputError("nothing to draw: the lag is constant, and no episode has ended")
     columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varying else labels.PANELS
-    figure, axes = style.small_multiples(len(drawn) + bool(varying), height=2.6, columns=columns)
+    figure, axes = style.panels(len(drawn) + bool(varying), height=2.6, columns=columns)
     for cell, values in varying:
         look = looks[labels.without_task(cell.line, task_of[cell.names[0]]), cell.by]
         share = 100 * np.arange(values.size + 1) / values.size

@@ -79,7 +79,7 @@ def study(
     shown = sorted({tasks[str(run)] for run in rows["run"].unique()})
     count = len(shown)
     columns = count if 1 < count <= labels.PANELS else min(labels.PANELS, len(y) * count)
-    figure, axes = style.small_multiples(len(y) * count, height=2.6, columns=columns)
+    figure, axes = style.panels(len(y) * count, height=2.6, columns=columns)
     panels = [(column, task) for column in y for task in shown]
     for area, (column, task) in zip(axes, panels, strict=True):
         if behind is not None:

@@ -22,7 +22,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import return_bounds, stats
+from walle.analysis.measuring import scores, stats
 from walle.analysis.measuring.design import axis_of
 from walle.analysis.measuring.groups import column_per_run
 from walle.analysis.measuring.stats import Interval
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
     seeds: float  # the number of seeds; NaN where it is not known
     env_steps: int  # the environment steps after which it was reached
     values: tuple[float, ...] = ()  # the return of each seed of runs of the sweep
-    bounds: return_bounds.Ends = return_bounds.ANY  # the least and the greatest possible return
+    bounds: scores.Ends = scores.ANY  # the least and the greatest possible return
 
     @property
     def label(self) -> str:
@@ -118,7 +118,7 @@ main = cli.command("published_returns", study, __doc__)
 def _panels(sweep: Sweep) -> Panels:
     """The entries of each task and algorithm of which an episode has ended."""
     groups = labels.groups(sweep, axis_of(sweep))
-    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
+    groups = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     found: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in groups.items():
@@ -137,7 +137,7 @@ def _panels(sweep: Sweep) -> Panels:
             mine.extend(entry._replace(who=who) for entry in entries)
     panels = {}
     for (task, algorithm), entries_ in sorted(found.items()):
-        bounds = return_bounds.of_returns(r for r in sweep.runs if labels.task_of(r) == task)
+        bounds = scores.possible_returns(r for r in sweep.runs if labels.task_of(r) == task)
         every = [*entries_, *theirs(task, algorithm)]
         panels[task, algorithm] = [entry._replace(bounds=bounds) for entry in every]
     return panels
@@ -239,7 +239,7 @@ def _sentence(pairs: Sequence[Pair], algorithm: str) -> str:
 
 
 def _figure(panels: Panels) -> style.Figure:
-    figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
+    figure, axes = style.panels(len(panels), height=1.9, columns=COLUMNS)
     several = len({algorithm for _, algorithm in panels}) > 1
     looks: dict[str, style.Look] = {}
     others = False

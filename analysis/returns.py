@@ -18,7 +18,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import return_bounds, scores, stats
+from walle.analysis.measuring import scores, stats
 from walle.analysis.measuring.design import axis_of, resolve_key
 from walle.analysis.measuring.groups import repeats_text, require
 from walle.analysis.measuring.stats import FloatArray
@@ -77,7 +77,6 @@ class Line(NamedTuple):
     seeds: int  # different ones
     curve: Curve
     reach: tuple[float, float]  # the lowest and the highest value of a single run
-    same: tuple[str, ...] = ()  # the labels of the identical lines that are drawn as this one
 
 
 def study(
@@ -111,7 +110,7 @@ def study(
                 raise BadInputError(f"{y} is empty in every run: no {ended} has ended yet")
             lines += mine
     tasks = list(dict.fromkeys(line.task for line in lines))
-    figure, axes = style.small_multiples(len(tasks), height=2.5, columns=labels.PANELS)
+    figure, axes = style.panels(len(tasks), height=2.5)
     names = dict.fromkeys(line.label.text for line in lines)
     behind = [name for name in names if name.startswith(labels.BASELINE)]
     looks = labels.looks(name for name in names if name not in behind)
@@ -159,8 +158,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
     if (args.evaluations or args.y == "eval") and args.x != "steps":
         parser.error(f"evaluations are drawn by environment steps, not -x {args.x}")
-    options = ("by", "x", "y", "iqm", "baseline", "paper", "evaluations", "compiling")
-    return cli.run(args, "returns", study, options)
+    return cli.run(args, "returns", study)
 
 
 def _lines(
@@ -169,9 +167,8 @@ def _lines(
     """The lines of a figure over `by`; without `by` the lines of a baseline."""
     lines = []
     groups = labels.groups(sweep, by)
-    same: dict[tuple[str, labels.Label], tuple[str, ...]] = {}
     if x != "wall_s":
-        groups, same = labels.merged(sweep, groups, frame, y)
+        groups = labels.merged(sweep, groups, frame, y)
     for (task, label), runs in groups.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
@@ -183,10 +180,9 @@ def _lines(
             if x == "wall_s" and full.any():  # a mean over the slower runs alone would jump
                 grid, values = grid[full], values[:, full]
             reach = float(np.nanmin(values)), float(np.nanmax(values))
-            ends = return_bounds.of(y, [run for run in sweep.runs if run.name in runs])
+            ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
-            as_one = same.get((task, label), ())
-            lines.append(Line(task, label, rows["seed"].nunique(), mean, reach, as_one))
+            lines.append(Line(task, label, rows["seed"].nunique(), mean, reach))
     return lines
 
 
@@ -251,8 +247,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
         )
     as_one: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for line in lines:
-        if line.same:
-            as_one.setdefault((line.label.text, line.same), []).append(line.task)
+        if line.label.same:
+            as_one.setdefault((line.label.text, line.label.same), []).append(line.task)
     same = [
         f"{text or listed(where)} ({'; '.join(of)})"
         + (f" on {listed(where)}" if text and set(where) != tasks else "")
@@ -305,7 +301,7 @@ def curve(
             picks = stats.generator().integers(0, len(some), (stats.DRAWS, len(some)))
             draws = np.stack([stats.iqm(some[pick], axis=0) for pick in picks])
             y[here] = stats.iqm(some, axis=0)
-            low[here], high[here] = stats.band_bounds(draws, len(some))
+            low[here], high[here] = stats.interval_bounds(draws, len(some))
         elif len(some):
             y[here] = some.mean(axis=0)
             low[here], high[here] = stats.mean_bounds(some)

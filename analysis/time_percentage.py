@@ -54,7 +54,9 @@ def study(
     panels = list(dict.fromkeys(share.panel for share in shares))
     bars = list(dict.fromkeys(share.cell.key for share in shares))
     height = 0.75 + BAR_INCHES * len(bars)
-    figure, axes = style.panels(len(panels), height=height, sharey=True, page=True)
+    figure, axes = style.panels(
+        len(panels), height=height, columns=len(panels), sharey=True, page=True
+    )
     for area, panel in zip(axes, panels, strict=True):
         mine = [share for share in shares if share.panel == panel]
         _draw(area, _without_small(mine), bars, stacked=panel != BUSY)

@@ -1,4 +1,4 @@
-"""Tells from the configurations which runs are points of an axis, which lines, which repeats."""
+"""Distinguishes, by the configurations, the values of an axis, the lines, and the repeats."""
 
 from __future__ import annotations
 
@@ -35,12 +35,18 @@ def resolve_key(sweep: Sweep, key: str) -> str:
     raise BadInputError(f"--by {key}: no such configuration key; {near}")
 
 
-def numeric_axis(sweep: Sweep, key: str) -> str:
-    """The full configuration key for `--by key`; its values have to be numbers above zero.
+def numeric_axis(sweep: Sweep, key: str | None) -> str:
+    """The full configuration key of an axis of numbers above zero, by default one that varies.
+
+    Without `key` it is `sampler.n` where it varies or no number does.
 
     Raises:
         BadInputError: the key does not exist, or a value is not such a number.
     """
+    if key is None:
+        candidates = ("sampler.n", "learner.n", *line_keys(sweep, ""))
+        varying = [k for k in candidates if k in sweep.varying]
+        return next((k for k in varying if all(map(is_positive, sweep.values(k)))), "sampler.n")
     by = resolve_key(sweep, key)
     odd = [value for value in sweep.values(by) if not is_positive(value)]
     if odd:
@@ -61,7 +67,7 @@ def axis_of(sweep: Sweep) -> str:
 
 
 def line_keys(sweep: Sweep, *by: str) -> list[str]:
-    """The fewest varying keys that tell the lines of a figure over the keys `by` apart.
+    """The fewest varying keys that distinguish the lines of a figure over the keys `by`.
 
     `env=hopper,ant` changes `env.id` together with other keys of the group: one of these keys is
     enough. A key that `by` determines is not needed.
@@ -79,26 +85,16 @@ def changing_together(sweep: Sweep, by: str) -> dict[str, list[str]]:
 
     A name (`algo.name`) stands for the other keys of its group, which need no word.
     """
-    lines = [key for key in line_keys(sweep, by) if key in sweep.varying]
+    lines = line_keys(sweep, by)
     named = [by, *lines] if by in sweep.varying else lines
     groups = [k.rsplit(".", 1)[0] + "." for k in named if k.split(".")[-1] in NAMING_LEAVES]
-    found: dict[str, list[str]] = {}
+    together: dict[str, list[str]] = {}
     for key in sorted(sweep.varying, key=_plainness):
         if key in (*named, *NAMES) or key.startswith(tuple(groups)):
             continue
-        alone = [one for one in named if _determined(sweep, key, [one])]
-        found.setdefault(alone[0] if alone else " and ".join(named), []).append(key)
-    return found
-
-
-def workers_axis(sweep: Sweep) -> str:
-    """The axis of a speedup by default: `sampler.n` where it varies, else another number."""
-    numbers = [
-        key
-        for key in ("sampler.n", "learner.n", *line_keys(sweep, ""))
-        if key in sweep.varying and all(map(is_positive, sweep.values(key)))
-    ]
-    return next(iter(numbers), "sampler.n")
+        alone = [other for other in named if _determined(sweep, key, [other])]
+        together.setdefault(alone[0] if alone else " and ".join(named), []).append(key)
+    return together
 
 
 def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
@@ -128,9 +124,7 @@ def is_positive(value: Scalar) -> bool:
 
 def sort_key(value: Scalar) -> tuple[int, float, str]:
     """Sorts numbers by size, then everything else by text."""
-    if isinstance(value, int | float):
-        return 0, float(value), ""
-    return 1, 0.0, str(value)
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
 def _plainness(key: str) -> tuple[bool, int, str]:
@@ -140,8 +134,8 @@ def _plainness(key: str) -> tuple[bool, int, str]:
 def _determined(sweep: Sweep, key: str, by: Iterable[str]) -> bool:
     """Whether runs that agree in all of `by` always agree in `key`."""
     seen: dict[tuple[Scalar, ...], Scalar] = {}
-    columns = [sweep.values(k) for k in by]
-    for given, value in zip(zip(*columns, strict=True), sweep.values(key), strict=True):
-        if seen.setdefault(given, value) != value:
-            return False
-    return True
+    columns = zip(*(sweep.values(k) for k in by), strict=True)
+    return all(
+        seen.setdefault(known, value) == value
+        for known, value in zip(columns, sweep.values(key), strict=True)
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -174,31 +174,14 @@ class Spread(NamedTuple):
     dof: float
 
 
-class Spreads(NamedTuple):
-    """The spread of repeats: in all, and within blocks; the same where there are no blocks."""
-
-    total: Spread
-    within: Spread
-
-    @property
-    def freedom(self) -> float:
-        """The degrees of freedom of `total`: few where whole blocks differ (Satterthwaite 1946)."""
-        between = self.total.dof - self.within.dof
-        if not between or not self.total.deviation:
-            return self.total.dof
-        inside = self.within.deviation**2 * self.within.dof
-        outside = max(0.0, self.total.deviation**2 * self.total.dof - inside)
-        return (outside + inside) ** 2 / (outside**2 / between + inside**2 / self.within.dof)
-
-
 def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     """The cells with one relative variance of repeats for all of them.
 
     Logarithms of seconds are taken as cell + noise or, where the runs were measured in blocks, as
-    cell + block + noise. The noise has one variance; oversubscribed cells have another one if they
-    are enough to tell it. The degrees of freedom are those of all repeats together, so that an
-    interval at two seeds is not the ten times wider one that a single pair of values allows. Cells
-    without any repeat stay.
+    cell + block + noise. The noise has one variance; oversubscribed cells have another one where
+    they are enough to estimate it. The degrees of freedom are those of all repeats together, so
+    that an interval at two seeds is not the ten times wider one that a single pair of values
+    allows. Cells without any repeat stay.
 
     In blocks, a cell's own seconds are the median of its runs. Compared with other cells it has the
     seconds of its line's first cell times the median over the blocks of their ratio within a block:
@@ -208,30 +191,35 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
         return cells
     blocks = blocks_of(sweep, cells)
     whole = _spreads(cells, blocks)
-    rng, found = stats.generator(), []
+    rng, shared = stats.generator(), []
     for cell, (centre, paired_s) in zip(cells, _centres(cells, blocks), strict=True):
         alike = [other for other in cells if other.oversubscribed == cell.oversubscribed]
-        own = _spreads(alike, blocks)
-        spreads = own if min(own.total.dof, own.within.dof) >= FEWEST else whole
-        if min(spreads.total.dof, spreads.within.dof) < 1:
-            found.append(cell)
+        spreads = _spreads(alike, blocks)
+        total, within = spreads if min(spread.dof for spread in spreads) >= FEWEST else whole
+        if min(total.dof, within.dof) < 1:
+            shared.append(cell)
             continue
-        median = cell.runs > 2 and spreads.total != spreads.within
+        freedom, between = total.dof, total.dof - within.dof
+        if between and total.deviation:  # few where whole blocks differ (Satterthwaite 1946)
+            inside = within.deviation**2 * within.dof
+            outside = max(0.0, total.deviation**2 * total.dof - inside)
+            freedom = (outside + inside) ** 2 / (outside**2 / between + inside**2 / within.dof)
+        median = cell.runs > 2 and total != within
         shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if median else 1)
-        reach = math.exp(stats.student(spreads.freedom) * spreads.total.deviation / shrink)
-        normal = spreads.within.deviation / shrink * stats.normal_draws(rng)
-        found.append(
+        reach = math.exp(stats.student(freedom) * total.deviation / shrink)
+        normal = within.deviation / shrink * stats.normal_draws(rng)
+        shared.append(
             replace(
                 cell,
                 centre=centre,
                 paired=paired_s,
                 blocks=tuple(blocks[name] for name in cell.names if blocks),
-                freedom=spreads.within.dof,
+                freedom=within.dof,
                 draws=paired_s * np.exp(normal),
                 own=(centre / reach, centre * reach),
             )
         )
-    return found
+    return shared
 
 
 def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
@@ -242,12 +230,12 @@ def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
         sweep.note(f"Nothing is compared within blocks, as these runs have none: {listed(without)}")
     if without:
         return {}
-    found = {name: f"{of_run[name]}, {cell.line}" for cell in cells for name in cell.names}
+    blocks = {name: f"{of_run[name]}, {cell.line}" for cell in cells for name in cell.names}
     for group in lines(cells).values():
-        first = {found[name] for name in group[0].names}
-        if any(first.isdisjoint(found[name] for name in cell.names) for cell in group):
+        first = {blocks[name] for name in group[0].names}
+        if any(first.isdisjoint(blocks[name] for name in cell.names) for cell in group):
             return {}
-    return found
+    return blocks
 
 
 def _centres(cells: list[Cell], blocks: Blocks) -> list[tuple[float, float]]:
@@ -271,22 +259,21 @@ def _centres(cells: list[Cell], blocks: Blocks) -> list[tuple[float, float]]:
     return centres
 
 
-def _spreads(cells: list[Cell], blocks: Blocks) -> Spreads:
-    """The spread of the runs around their cells, and around their cells and blocks."""
+def _spreads(cells: list[Cell], blocks: Blocks) -> list[Spread]:
+    """The spread of the runs around their cells, and around their cells and blocks.
+
+    It is the deviation from the least-squares sum of one effect for each cell and each block.
+    """
     logs = np.concatenate([np.log(cell.per_run) for cell in cells])
-    place = np.repeat(np.arange(len(cells)), [cell.runs for cell in cells])
-    total = _residual_spread(logs, [place])
-    if not blocks:
-        return Spreads(total, total)
-    block = [blocks[name] for cell in cells for name in cell.names]
-    return Spreads(total, _residual_spread(logs, [place, np.array(block)]))
-
-
-def _residual_spread(logs: FloatArray, factors: list[npt.NDArray[np.generic]]) -> Spread:
-    """The deviation from the least-squares sum of one effect for each level of the factors."""
-    columns = [factor[:, None] == np.unique(factor) for factor in factors]
-    matrix = np.concatenate(columns, axis=1).astype(float)
-    effects, _, rank, _ = np.linalg.lstsq(matrix, logs, rcond=None)
-    dof = logs.size - int(rank)
-    rest = logs - matrix @ effects
-    return Spread(math.sqrt(float(rest @ rest) / dof) if dof else 0.0, dof)
+    cell_of = np.repeat(np.arange(len(cells)), [cell.runs for cell in cells])
+    factors: list[npt.NDArray[Any]] = [cell_of]
+    if blocks:
+        factors.append(np.array([blocks[name] for cell in cells for name in cell.names]))
+    spreads = []
+    for used in (factors[:1], factors):
+        columns = [factor[:, None] == np.unique(factor) for factor in used]
+        matrix = np.concatenate(columns, axis=1).astype(float)
+        effects, _, rank, _ = np.linalg.lstsq(matrix, logs, rcond=None)
+        dof, rest = logs.size - int(rank), logs - matrix @ effects
+        spreads.append(Spread(math.sqrt(float(rest @ rest) / dof) if dof else 0.0, dof))
+    return spreads
