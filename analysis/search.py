@@ -5,8 +5,10 @@ It needs no files of the search's runs.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +17,7 @@ import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.writing import cli
+from walle.analysis.writing import cli, page
 from walle.analysis.writing.format import counted
 
 if TYPE_CHECKING:
@@ -161,6 +163,27 @@ def _value(trial: FrozenTrial) -> float:
 
 def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def write_page(path: Path, args: argparse.Namespace) -> Path:
+    """Writes the page about a search, prints its account, and returns the path of the page."""
+    search = load_search(path)
+    keys = " and ".join(f"{k}={space}" for k, space in search.settings.get("space", {}).items())
+    settings, use = best_settings(search)
+    written: set[str] = set()
+    parts = [
+        page.paragraph(args.question or f"Which settings are best among {keys}?"),
+        page.section("Trials", page.sentences(account(search))),
+        page.section("Best settings", page.verbatim(settings) + page.sentences(use)),
+        page.figure("History", partial(history, search), written),
+        page.figure("Importances", partial(importances, search), written),
+        page.figure("Settings and values", partial(parallel_coordinates, search), written),
+        page.section("Every trial", page.table(trial_table(search))),
+    ]
+    file: Path = args.output or search.home / "report.html"
+    cli.write_text(file, page.document(args.title or search.home.resolve().name, parts))
+    print(*account(search), *use, f"report: {file}", sep="\n")
+    return file
 
 
 def history(search: StoredSearch) -> cli.Study:

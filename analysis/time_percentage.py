@@ -54,24 +54,33 @@ def study(
     panels = list(dict.fromkeys(share.panel for share in shares))
     bars = list(dict.fromkeys(share.cell.key for share in shares))
     height = 0.75 + BAR_INCHES * len(bars)
-    figure, axes = style.panels(
-        len(panels), height=height, columns=len(panels), sharey=True, page=True
-    )
+    figure, axes = style.panels(len(panels), height=height, sharey=True, page=True)
     for area, panel in zip(axes, panels, strict=True):
         mine = [share for share in shares if share.panel == panel]
-        _draw(area, _without_small(mine), bars, stacked=panel != BUSY)
+        _draw(area, mine, bars, stacked=panel != BUSY)
         area.set_title("busy, of the iteration" if panel == BUSY else panel)
         area.set_xlabel("share of time (%)")
     leaf = by.split(".")[-1]
-    texts = [str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}" for _, value in bars]
-    names = [joined((line, text)) for (line, _), text in zip(bars, texts, strict=True)]
+    named = "" if leaf in NAMING_LEAVES else f"{leaf} "
+    names = [joined((line, f"{named}{value}")) for line, value in bars]
     axes[0].set_yticks(range(len(bars)), names)
     axes[0].set_ylim(len(bars) - 0.5, -0.5)
     style.legend(figure)
     cells = [share.cell for share in shares if share.panel == panels[0]]
     texts = sentences.sample(warmup, cells) + _sentences(shares, by)
     texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
-    return cli.Study(figure, _table(shares, by), texts)
+    rows = [
+        {
+            "line": cell.line,
+            "of": panel,
+            "part": part,
+            by: cell.by,
+            "repeats": cell.repeats,
+            **Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist()).columns("percent"),
+        }
+        for panel, part, cell in shares
+    ]
+    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
 
 
 main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})
@@ -80,25 +89,23 @@ main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPIL
 def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
     frame = iterations_after_warmup(sweep, warmup, compiling=compiling)
     require(frame, *WHOLE, "iteration_s")
-    overlapped = {run.name for run in sweep.runs if run.overlapped}
-    panel = BUSY if overlapped else "iteration"
-    shares = [
-        TimeShare(panel, column.removesuffix("_s"), cell)
-        for column in (WHOLE[:2] if overlapped else WHOLE)
-        for cell in measure(sweep, _ratios(frame, column, "iteration_s"), by)
-    ]
+    overlapped = any(run.overlapped for run in sweep.runs)
+    columns = list(WHOLE[:2] if overlapped else WHOLE)
+    parts = [(BUSY if overlapped else "iteration", frame, "iteration_s", columns)]
     frame = timing_after_warmup(sweep, warmup, compiling=compiling)
-    if not len(frame):
+    if len(frame):
+        is_agent = frame["process"].astype(str) == AGENT
+        for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
+            columns = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
+            parts.append((panel, rows, "total_s", [c for c in columns if rows[c].any()]))
+    else:
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
-        return shares
-    is_agent = frame["process"].astype(str) == AGENT
-    for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
-        sections = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
-        for column in sections:
-            if rows[column].any():
-                cells = measure(sweep, _ratios(rows, column, "total_s"), by)
-                shares += [TimeShare(panel, column.removesuffix("_s"), cell) for cell in cells]
-    return shares
+    return [
+        TimeShare(panel, column.removesuffix("_s"), cell)
+        for panel, rows, whole, columns in parts
+        for column in columns
+        for cell in measure(sweep, _ratios(rows, column, whole), by)
+    ]
 
 
 def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]:
@@ -108,40 +115,33 @@ def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]
     than a short one.
     """
     sums = frame.groupby(["run", "iteration"], observed=True)[[part, whole]].sum()
-    found = {}
-    for run, rows in sums.groupby(level="run", observed=True):
-        if rows[whole].sum() > 0:
-            found[str(run)] = (rows[part] / rows[whole].mean()).to_numpy(float)
-    return found
+    return {
+        str(run): (rows[part] / rows[whole].mean()).to_numpy(float)
+        for run, rows in sums.groupby(level="run", observed=True)
+        if rows[whole].sum() > 0
+    }
 
 
-def _without_small(shares: list[TimeShare]) -> dict[str, dict[Key, float]]:
-    """The share of each part in each bar; the parts that are small everywhere join `other`."""
-    means: dict[str, dict[Key, float]] = {}
+def _draw(axes: style.Axes, shares: list[TimeShare], bars: list[Key], *, stacked: bool) -> None:
+    """Draws a bar for each combination from the top: parts in a row, or below one another.
+
+    The parts that are small everywhere join `other`.
+    """
+    means: dict[str, FloatArray] = {}
     for share in shares:
-        means.setdefault(share.part, {})[share.cell.key] = share.cell.mean
-    small = [p for p, bars in means.items() if p != "other" and max(bars.values()) < SMALL]
-    for part in small:
-        rest = means.setdefault("other", {})
-        for bar, share_ in means.pop(part).items():
-            rest[bar] = rest.get(bar, 0.0) + share_
+        mine = means.setdefault(share.part, np.zeros(len(bars)))
+        mine[bars.index(share.cell.key)] = share.cell.mean
+    for part in [part for part in means if part != "other" and means[part].max() < SMALL]:
+        means["other"] = means.get("other", 0.0) + means.pop(part)
     ordered = sorted(means, key=lambda part: (part == "other", part.startswith("wait")))
-    return {part: means[part] for part in ordered}
-
-
-def _draw(
-    axes: style.Axes, means: dict[str, dict[Key, float]], bars: list[Key], *, stacked: bool
-) -> None:
-    """Draws a bar for each combination from the top: parts in a row, or below one another."""
-    place = np.arange(len(bars))
     height = 0.8 if stacked else 0.8 / max(1, len(means))
     left = np.zeros(len(bars))
-    for i, (part, found) in enumerate(means.items()):
-        width = np.array([100 * found.get(bar, 0.0) for bar in bars])
+    for i, part in enumerate(ordered):
+        width = 100 * means[part]
         shift = 0.0 if stacked else (i - (len(means) - 1) / 2) * height
         color, hatch = style.section(part)
         axes.barh(
-            place + shift,
+            np.arange(len(bars)) + shift,
             width,
             height,
             left=left if stacked else None,
@@ -158,39 +158,23 @@ def _draw(
 
 def _sentences(shares: list[TimeShare], by: str) -> list[str]:
     # The ends of each telling part on a single line, else its least and its most.
-    found: dict[str, list[Cell]] = {}
+    of_part: dict[str, list[Cell]] = {}
     for share in shares:
         if share.part in TELLING:
-            found.setdefault(share.part, []).append(share.cell)
+            of_part.setdefault(share.part, []).append(share.cell)
     texts = []
-    for part, cells in found.items():
-        if max(cell.mean for cell in cells) > SMALL:
+    for part, cells in of_part.items():
+        means = [cell.mean for cell in cells]
+        if max(means) > SMALL:
             ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
             if len({cell.line for cell in cells}) > 1:
-                ordered = sorted(cells, key=lambda cell: cell.mean)
-                ends = [ordered[0], max(cells, key=lambda cell: cell.mean)]
-            where = [joined((f"{by}={cell.by}", cell.line)) for cell in ends]
+                ends = [cells[means.index(x)] for x in (min(means), max(means))]
             spent = [
-                f"{100 * cell.mean:.0f}% of the time at {text}"
-                for cell, text in zip(ends, where, strict=True)
+                f"{100 * cell.mean:.0f}% of the time at {joined((f'{by}={cell.by}', cell.line))}"
+                for cell in ends
             ]
             texts.append(f"{TELLING[part]} {' and '.join(spent)}.")
     return texts
-
-
-def _table(shares: list[TimeShare], by: str) -> pd.DataFrame:
-    rows = [
-        {
-            "line": cell.line,
-            "of": panel,
-            "part": part,
-            by: cell.by,
-            "repeats": cell.repeats,
-            **Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist()).columns("percent"),
-        }
-        for panel, part, cell in shares
-    ]
-    return sentences.without_lone_line(pd.DataFrame(rows))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,12 @@ def build(
     Raises:
         BadInputError: wandb-workspaces is not installed.
     """
-    wr = _reports()
+    try:
+        import wandb_workspaces.reports.v2 as wr
+    except ImportError as error:
+        raise BadInputError(
+            f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
+        ) from error
     by = resolve_key(sweep, by) if by else axis_of(sweep)
     groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
     grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
@@ -153,16 +158,6 @@ def _write(args: argparse.Namespace) -> None:
         print("not published; --save --entity NAME publishes the report")
     address = report.url if args.save else path.resolve().as_uri()
     cli.open_viewer(args, "wandb_report", address)
-
-
-def _reports() -> Any:
-    try:
-        import wandb_workspaces.reports.v2 as reports
-    except ImportError as error:
-        raise BadInputError(
-            f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
-        ) from error
-    return reports
 
 
 def _bullets(texts: list[str]) -> str:
