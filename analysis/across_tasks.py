@@ -21,13 +21,9 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.drawing.labels import task_of
-from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring import stats
-from walle.analysis.measuring.design import design, line_keys, resolve_key
-from walle.analysis.measuring.groups import column_per_run, learnt
-from walle.analysis.measuring.scores import evaluations_first, final_returns
-from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.loading.directories import Scalar
+from walle.analysis.measuring import design, groups, scores, stats
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted, joined, listed
 
@@ -43,10 +39,10 @@ FLAGS = {
 
 def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
     """Interquartile means and performance profiles over all environments of the sweep."""
-    first = [] if y else evaluations_first([sweep])
-    keys = [key for key in line_keys(sweep, "") if not key.startswith("env.")]
+    first = [] if y else scores.evaluations_first([sweep])
+    keys = [key for key in design.line_keys(sweep, "") if not key.startswith("env.")]
     default = "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
-    by = resolve_key(sweep, by) if by else default
+    by = design.resolve_key(sweep, by) if by else default
     tasks, matrices = score_matrices(sweep, by, y or ("eval" if first else "return_mean"))
     named = set(matrices) - set(_design(sweep, by)["line"])  # entries that name a value of by
     figure, (left, right) = style.panels(2, height=2.6)
@@ -87,7 +83,7 @@ main = cli.command("across_tasks", study, __doc__, FLAGS)
 
 def score_matrices(
     sweep: Sweep, by: str, y: str = "return_mean"
-) -> tuple[list[str], dict[str, FloatArray]]:
+) -> tuple[list[str], dict[str, stats.FloatArray]]:
     """The tasks with scores; [runs, tasks] of scores for each entry that has episodes in all tasks.
 
     An entry is a value of `by` and, where runs differ in more than that, the task and the seed,
@@ -100,17 +96,17 @@ def score_matrices(
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
-    per_run = column_per_run(sweep.iterations, "return_mean")
+    per_run = groups.column_per_run(sweep.iterations, "return_mean")
     starts = {run: float(returns[0]) for run, returns in per_run.items()}
-    ends = final_returns(sweep.evaluations if y == "eval" else sweep.iterations)
+    ends = scores.final_returns(sweep.evaluations if y == "eval" else sweep.iterations)
     finals = {run: float(returns.mean()) for run, returns in ends.items() if run in starts}
     entries = _entries(sweep, by, finals)
     scales = {}  # the returns of each task at score 0 and at score 1
     for task in tasks:
-        groups = [of_task[task] for of_task in entries.values() if of_task.get(task)]
-        if groups:
-            low = float(np.mean([starts[run] for runs in groups for run in runs]))
-            best = max(float(np.mean([finals[run] for run in runs])) for runs in groups)
+        ended = [of_task[task] for of_task in entries.values() if of_task.get(task)]
+        if ended:
+            low = float(np.mean([starts[run] for runs in ended for run in runs]))
+            best = max(float(np.mean([finals[run] for run in runs])) for runs in ended)
             scales[task] = low, best
     flat = [task for task, (low, high) in scales.items() if high <= low]
     if len(flat) == len(tasks):
@@ -141,35 +137,35 @@ def score_matrices(
 
 def _design(sweep: Sweep, by: str) -> pd.DataFrame:
     task_key = next(key for key in ("env.id", "env.name", "") if key in sweep.runs[0].config)
-    return design(sweep, by, task_key)
+    return design.design(sweep, by, task_key)
 
 
 def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:
     """The usable runs of each task, for every entry of the figure; identical entries are one."""
     tasks = {run.name: task_of(run) for run in sweep.runs}
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    groups: dict[str, dict[str, list[str]]] = {}
+    named: dict[str, dict[str, list[str]]] = {}
     lines: dict[str, str] = {}
     for run, value, line, _ in _design(sweep, by).itertuples(index=False):
         name = joined((str(value) if by in sweep.varying or not line else "", line))
         lines[name] = line
-        of_task = groups.setdefault(name, defaultdict(list))
+        of_task = named.setdefault(name, defaultdict(list))
         if run in usable:
             of_task[tasks[run]].append(run)
-    rows = learnt(sweep.iterations, "return_mean")
-    series: dict[str, dict[Scalar, FloatArray]] = {
+    rows = groups.learnt(sweep.iterations, "return_mean")
+    series: dict[str, dict[Scalar, stats.FloatArray]] = {
         name: {f"{task} {seeds[run]}": rows[run] for task, runs in of_task.items() for run in runs}
-        for name, of_task in groups.items()
+        for name, of_task in named.items()
     }
     entries = {}
     for names in labels.identical_groups(series):
         line = lines[names[0]]
         whole = names == [name for name in lines if lines[name] == line]  # at every value of `by`
-        entries[line if line and whole else labels.identical_label(names)] = groups[names[0]]
+        entries[line if line and whole else labels.identical_label(names)] = named[names[0]]
     return entries
 
 
-def profile(matrix: FloatArray) -> FloatArray:
+def profile(matrix: stats.FloatArray) -> stats.FloatArray:
     """[thresholds]: the percentage of all entries that are at least the threshold."""
     return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
 

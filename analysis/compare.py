@@ -19,15 +19,10 @@ from typing import Any
 
 import pandas as pd
 
-from walle.analysis.measuring import comparisons
+from walle.analysis.measuring import comparisons, groups, scores, stats, wall_clock
 from walle.analysis.measuring.comparisons import OVERALL, SCORE, SPEEDS, Comparison, Quantity
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.groups import column_per_run
-from walle.analysis.measuring.scores import count_text, evaluated, final_scores, first_reached
-from walle.analysis.measuring.stats import Interval
-from walle.analysis.measuring.wall_clock import clock
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted, listed
 
@@ -53,6 +48,7 @@ FLAGS = {
     },
 }
 Tasks = dict[str, tuple[set[str], set[str]]]  # the runs of A and of B, with any number of workers
+Intervals = Mapping[str, stats.Interval]  # by the label of their row
 
 
 def study(
@@ -73,9 +69,9 @@ def study(
         runs_a, runs_b = tasks.setdefault(pairing.learning, (set(), set()))
         runs_a.update(pairing.a.values())
         runs_b.update(pairing.b.values())
-    scores, starts, texts = _scores(chosen, tasks, returns)
+    finals, starts, texts = _scores(chosen, tasks, returns)
     times, reached = _times(chosen, tasks, time_to_return)
-    results = comparisons.compare(scores, pairings, blocks=False, starts=starts)
+    results = comparisons.compare(finals, pairings, blocks=False, starts=starts)
     results += comparisons.compare(times, pairings, blocks=question.key != "sweep")
     results += comparisons.compare_speeds(chosen, pairings, question, warmup=warmup)
     for note in chosen.notes:
@@ -115,8 +111,9 @@ def _scores(
 ) -> tuple[Quantity, dict[str, float], list[str]]:
     """The final scores, the first return of each run from the same source, and sentences."""
     names = {run for sides in tasks.values() for side in sides for run in side}
-    from_evaluations = evaluated(sweep, names) if returns is None else returns == "evaluations"
-    if from_evaluations and not evaluated(sweep, names):
+    complete = scores.evaluated(sweep, names)
+    from_evaluations = complete if returns is None else returns == "evaluations"
+    if from_evaluations and not complete:
         raise BadInputError(
             "--returns evaluations: not every run has an evaluation; take --returns training, or "
             "make runs with eval.every"
@@ -124,26 +121,28 @@ def _scores(
     per_run: dict[str, float] = {}
     texts = []
     for task, (a, b) in tasks.items():
-        scores = final_scores(sweep, a | b, evaluations=from_evaluations)
-        per_run |= scores.of
-        if scores.of:
-            texts.append(f"Final scores: {scores.source}.")
-        of_a, of_b = ({scores.counts[run] for run in side & {*scores.counts}} for side in (a, b))
+        finals = scores.final_scores(sweep, a | b, evaluations=from_evaluations)
+        per_run |= finals.of
+        if finals.of:
+            texts.append(f"Final scores: {finals.source}.")
+        of_a, of_b = ({finals.counts[r] for r in side if r in finals.counts} for side in (a, b))
         if of_a and of_b and of_a != of_b:
-            text = f"the score of A is of {count_text(of_a)}, that of B of {count_text(of_b)}."
+            count_a, count_b = scores.count_text(of_a), scores.count_text(of_b)
+            text = f"the score of A is of {count_a}, that of B of {count_b}."
             texts.append(sentences.for_line(task, text))
-        if scores.cut is not None:
-            text = f"scores are read at {scores.cut:,} steps, where the shortest run ends."
+        if finals.cut is not None:
+            text = f"scores are read at {finals.cut:,} steps, where the shortest run ends."
             texts.append(sentences.for_line(task, text))
     rows = sweep.evaluations if from_evaluations else sweep.iterations
-    starts = {run: float(r[0]) for run, r in column_per_run(rows, "return_mean").items()}
+    starts = {run: float(r[0]) for run, r in groups.column_per_run(rows, "return_mean").items()}
     quantity = Quantity(SCORE, per_run, seeded=True, learned=True)
     return quantity, starts, list(dict.fromkeys(texts))
 
 
 def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, list[str]]:
     """Seconds to a return of each task: `given`, or 90% of the way that every run went."""
-    iterations, returns = clock(sweep), column_per_run(sweep.iterations, "return_mean")
+    iterations = wall_clock.clock(sweep)
+    returns = groups.column_per_run(iterations, "return_mean")
     per_run: dict[str, float] = {}
     targets, short, without = [], [], []
     for task, (a, b) in tasks.items():
@@ -159,7 +158,7 @@ def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, l
             without.append(sentences.of_line(task, text))
             continue
         target = start + REACHED * (best - start) if given is None else given
-        reached = first_reached(rows, target)
+        reached = scores.first_reached(rows, target)
         if len(reached) < len(runs):
             short.append(sentences.of_line(task, f"{len(reached)} of {len(runs)} runs"))
             continue
@@ -194,7 +193,8 @@ def _verdict(
         interval, neutral = last.scaled if several else last.difference, 0.0
         text = f"{name}: {b} - {a} = {interval}" + " of a task's range" * several
     if math.isnan(interval.value):
-        text, interval = f"{name}: no number for all tasks", Interval(math.nan, neutral, neutral)
+        text = f"{name}: no number for all tasks"
+        interval = stats.Interval(math.nan, neutral, neutral)
     if math.isnan(interval.low):
         return f"{text}{where}; one run a side says nothing about chance."
     better = (interval.value > neutral) == last.of.higher
@@ -204,14 +204,14 @@ def _verdict(
     return f"{text}{where}; {shown}; P(a run of {b} is better) = {last.improvement}."
 
 
-def _ranges(scores: list[Comparison]) -> list[str]:
+def _ranges(of_tasks: list[Comparison]) -> list[str]:
     """Sentences about the ranges of scaled differences, and about tasks that have none."""
     texts = []
-    known = {c.label: "{:.4g} to {:.4g}".format(*c.range) for c in scores if c.range}
+    known = {c.label: "{:.4g} to {:.4g}".format(*c.range) for c in of_tasks if c.range}
     if known:
         parts = [sentences.of_line(label, text) for label, text in known.items()]
         texts.append(f"Range, from the start to the better side's mean: {'; '.join(parts)}.")
-    if without := [c.label for c in scores if not c.range and c.label]:
+    if without := [c.label for c in of_tasks if not c.range and c.label]:
         texts.append(
             f"No range, so not in the overall final score: {listed(without)}; the returns of "
             "neither side rose from the start."
@@ -277,7 +277,7 @@ def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Fi
 
 
 def draw_forest(
-    axes: style.Axes, series: Mapping[str, tuple[style.Look, Mapping[str, Interval]]], field: str
+    axes: style.Axes, series: Mapping[str, tuple[style.Look, Intervals]], field: str
 ) -> None:
     """Draws a row for each label, from the top, with a marker and a bar for each series.
 
@@ -322,7 +322,7 @@ def draw_forest(
     axes.tick_params(axis="y", length=0)
 
 
-def _limits(intervals: list[Interval], field: str) -> tuple[float, float]:
+def _limits(intervals: list[stats.Interval], field: str) -> tuple[float, float]:
     """The axis: all estimates, the neutral value, and their bars as far as `REACH` allows."""
     if field == "improvement":
         return 0.0, 1.0

@@ -12,12 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from walle.analysis.measuring.comparisons import WORKERS
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.design import axis_of, is_positive, resolve_key
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring import comparisons, design, wall_clock
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 
 PARTS = {"collect": "collection", "learn": "learning"}
@@ -39,16 +36,16 @@ def study(
     log: bool = False,
 ) -> cli.Study:
     """Mean seconds of an iteration at every value of `by`, with 95% intervals."""
-    by = resolve_key(sweep, by) if by else axis_of(sweep)
+    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
     column = f"{of}_s"
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     cells = wall_clock.measure_seconds(sweep, iterations, column, by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {column}")
     places = style.axis_places(cell.by for cell in cells)
-    log = log and all(map(is_positive, places))
+    log = log and all(map(design.is_positive, places))
     numeric = all(isinstance(value, int | float) for value in places)
-    ideal = of == "collect" and by in WORKERS
+    ideal = of == "collect" and by in comparisons.WORKERS
     papers = published.collection() if paper and by == "sampler.n" else None
     tasks = labels.panels(sweep, cells)
     looks = labels.looks(line for mine in tasks.values() for line in mine)

@@ -20,29 +20,25 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.design import axis_of, resolve_key
-from walle.analysis.measuring.groups import Cell, column_per_run, learnt, lines, measure
-from walle.analysis.measuring.scores import final_returns, possible_returns
-from walle.analysis.measuring.stats import FloatArray, Interval
-from walle.analysis.runs import Sweep
+from walle.analysis.loading.directories import Scalar
+from walle.analysis.measuring import design, groups, scores, stats, wall_clock
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined, listed
 
 MAX_LAG = "sampler.max_lag"
 MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
 SPEED = "environment steps per second"
-Lags = list[tuple[Cell, FloatArray]]  # the mean lag of each iteration of all runs of a cell
+Lags = list[tuple[groups.Cell, stats.FloatArray]]  # the lag in each iteration of all runs of a cell
 Looks = dict[tuple[str, Scalar], style.Look]  # by the line without its task, and the axis' value
 
 
 class Measured(NamedTuple):
     """A quantity of a cell: its interval, and the number of each run."""
 
-    cell: Cell
-    interval: Interval
-    each: FloatArray
+    cell: groups.Cell
+    interval: stats.Interval
+    each: stats.FloatArray
 
 
 def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
@@ -51,19 +47,19 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     By default `by` is `sampler.max_lag` where it varies, else what varies, see `axis_of`. A lag
     that is the same in all iterations is no distribution: it has a sentence and no panel.
     """
-    default = MAX_LAG if MAX_LAG in sweep.varying else axis_of(sweep)
-    by = resolve_key(sweep, by) if by else default
+    default = MAX_LAG if MAX_LAG in sweep.varying else design.axis_of(sweep)
+    by = design.resolve_key(sweep, by) if by else default
     frame = wall_clock.iterations_after_warmup(sweep, warmup)
     if "lag_mean" not in frame or not frame["lag_mean"].notna().any():
         raise BadInputError("no run has a value in the column lag_mean")
-    cells = measure(sweep, column_per_run(frame, "lag_mean"), by)
+    cells = groups.measure(sweep, groups.column_per_run(frame, "lag_mean"), by)
     lags = [(cell, _values(frame, cell, "lag_mean")) for cell in cells]
     rates, steps = [], wall_clock.unit_of(sweep).steps
     if "env_steps" in frame:
         for cell in wall_clock.measure_seconds(sweep, frame, "iteration_s", by):
-            rate = Interval(*(steps * x for x in cell.rate()))
+            rate = stats.Interval(*(steps * x for x in cell.rate()))
             rates.append(Measured(cell, rate, steps / cell.per_run))
-    overlap = measure(sweep, _over_longer(sweep, frame), by)
+    overlap = groups.measure(sweep, _over_longer(sweep, frame), by)
     longer = [Measured(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
     finals, seen = _finals(sweep, frame, by)
     returns = labels.of_column("iterations", "return_mean")
@@ -75,7 +71,7 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
             constant.setdefault(float(values[0]), {})[f"{by}={cell.by}"] = None
     for lag, where in constant.items():
         texts.append(f"The lag is {lag:g} in every iteration at {', '.join(where)}.")
-    for line, group in lines(overlap).items():
+    for line, group in groups.lines(overlap).items():
         ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
         text = "Divided by the longer of collecting and learning, the time of an iteration is"
         texts.append(sentences.for_line(line, f"{text} {', '.join(ratios)}."))
@@ -92,14 +88,14 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
 main = cli.command("lag", study, __doc__)
 
 
-def _values(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
+def _values(frame: pd.DataFrame, cell: groups.Cell, column: str) -> stats.FloatArray:
     """The values of a column of all runs of a cell."""
     return frame.loc[frame["run"].isin(cell.names), column].dropna().to_numpy(float)
 
 
-def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
+def _as_one(same: list[groups.Cell], every: list[groups.Cell]) -> list[groups.Cell]:
     """One cell of each line for all values of the axis, or of each value for all lines."""
-    values, of_line = list(dict.fromkeys(cell.by for cell in same)), lines(same)
+    values, of_line = list(dict.fromkeys(cell.by for cell in same)), groups.lines(same)
     text = labels.identical_label([str(value) for value in values])
     if len({cell.line for cell in every if cell.by in values}) == len(of_line) > 1:
         return [replace(same[0], line=labels.ALL_LINES, by=text if len(values) > 1 else values[0])]
@@ -111,17 +107,17 @@ def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
 
 def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured], list[Measured]]:
     """The final return of each cell; and the same with identical cells of a line as one."""
-    rows = learnt(frame, "return_mean")
+    rows = groups.learnt(frame, "return_mean")
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    cells = measure(sweep, final_returns(frame), by)
+    cells = groups.measure(sweep, scores.final_returns(frame), by)
     once = []
-    for groups in labels.panels(sweep, cells).values():
-        every = [cell for group in groups.values() for cell in group]
+    for of_line in labels.panels(sweep, cells).values():
+        every = [cell for group in of_line.values() for cell in group]
         mine = {str(i): cell for i, cell in enumerate(every)}
         series = {key: {seeds[run]: rows[run] for run in cell.names} for key, cell in mine.items()}
         for keys in labels.identical_groups(series):
             once += _as_one([mine[key] for key in keys], every)
-    ends = {run.name: possible_returns([run]) for run in sweep.runs}
+    ends = {run.name: scores.possible_returns([run]) for run in sweep.runs}
     finals, seen = (
         [Measured(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
         for drawn in (cells, once)
@@ -129,7 +125,7 @@ def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured],
     return finals, seen
 
 
-def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, FloatArray]:
+def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, stats.FloatArray]:
     """The time of an iteration of each run over the longer of its means of collecting and learning.
 
     Of collecting the slowest sampler's time counts, see `seconds_per_run`. Runs without values of
@@ -163,7 +159,7 @@ def _table(
         }
         for name, measured in columns.items():
             intervals = {m.cell.key: m.interval for m in measured}
-            row |= intervals.get(cell.key, Interval(math.nan)).columns(name)
+            row |= intervals.get(cell.key, stats.Interval(math.nan)).columns(name)
         rows.append(row)
     return sentences.without_lone_line(pd.DataFrame(rows))
 

@@ -18,11 +18,9 @@ from typing import Any
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring.design import axis_of, resolve_key, sort_key
-from walle.analysis.measuring.groups import require
-from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.loading.directories import Scalar
+from walle.analysis.measuring import design, groups, stats
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import listed
 
@@ -102,11 +100,12 @@ main = cli.command("plot", study, __doc__, FLAGS)
 
 def _looks(sweep: Sweep, by: str | None) -> Looks:
     if by is None:
-        texts = {run: label.text for run, label in labels.of_runs(sweep, axis_of(sweep)).items()}
+        by_run = labels.of_runs(sweep, design.axis_of(sweep))
+        texts = {run: label.text for run, label in by_run.items()}
     else:
-        key = resolve_key(sweep, by)
+        key = design.resolve_key(sweep, by)
         values = {run.name: value for run, value in zip(sweep.runs, sweep.values(key), strict=True)}
-        ordered = sorted(values, key=lambda run: sort_key(values[run]))
+        ordered = sorted(values, key=lambda run: design.sort_key(values[run]))
         texts = {run: labels.of_value(key, values[run]) for run in ordered}
     look_of = labels.looks(texts.values())
     return {run: (text, look_of[text]) for run, text in texts.items()}
@@ -117,7 +116,7 @@ def _as_one(sweep: Sweep, rows: pd.DataFrame, columns: list[str], looks: Looks) 
     if not all(pd.api.types.is_numeric_dtype(rows[column]) for column in columns):
         return looks
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    series: dict[str, dict[Scalar, FloatArray]] = {}
+    series: dict[str, dict[Scalar, stats.FloatArray]] = {}
     for run, mine in rows.groupby("run", observed=True):
         of = series.setdefault(looks[str(run)][0], {})
         number = sum(str(key).startswith(f"{seeds[str(run)]} ") for key in of)
@@ -147,7 +146,7 @@ def _select(
         steps = frame["env_steps"].astype(float)
         since = steps.groupby(frame["run"], observed=True).diff().fillna(steps)
         frame = frame.assign(round_steps=since)
-    require(frame, *columns, *(where[:1] if where else ()), file=file)
+    groups.require(frame, *columns, *(where[:1] if where else ()), file=file)
     if where:
         frame = frame[frame[where[0]].astype(str) == where[1]]
     rows = frame.dropna(subset=columns)

@@ -21,12 +21,8 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import scores, stats
-from walle.analysis.measuring.design import axis_of
-from walle.analysis.measuring.groups import column_per_run
-from walle.analysis.measuring.stats import Interval
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring import design, groups, scores, stats
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import counted, joined, listed, with_range
 
@@ -60,12 +56,12 @@ class Entry(NamedTuple):
         return f"{self.who}, {self.kind}" if self.values else f"{self.who} ({self.kind})"
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> stats.Interval:
         """The 95% interval of the mean: Student's t times the spread over sqrt(seeds)."""
         if not self.seeds > 1:
-            return Interval(self.mean)
+            return stats.Interval(self.mean)
         reach = stats.student(self.seeds - 1) * self.spread / math.sqrt(self.seeds)
-        return Interval(self.mean, self.mean - reach, self.mean + reach).within(*self.bounds)
+        return stats.Interval(self.mean, self.mean - reach, self.mean + reach).within(*self.bounds)
 
     def other_steps(self, final: Entry) -> bool:
         """Whether the number of environment steps differs from that of `final` by more than 5%."""
@@ -117,14 +113,14 @@ main = cli.command("published_returns", study, __doc__)
 
 def _panels(sweep: Sweep) -> Panels:
     """The entries of each task and algorithm of which an episode has ended."""
-    groups = labels.groups(sweep, axis_of(sweep))
-    groups = labels.merged(sweep, groups, sweep.iterations, "return_mean")
+    named = labels.groups(sweep, design.axis_of(sweep))
+    named = labels.merged(sweep, named, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     found: dict[tuple[str, str], list[Entry]] = {}
-    for (task, label), names in groups.items():
+    for (task, label), names in named.items():
         algorithm = algorithms[names[0]]
         rows = sweep.iterations[sweep.iterations["run"].isin(names)]
-        ends = [returns[-1] for returns in column_per_run(rows, "return_mean").values()]
+        ends = [returns[-1] for returns in groups.column_per_run(rows, "return_mean").values()]
         if ends:
             who = joined((WALLE, *(part for part in label.text.split(", ") if part != algorithm)))
             steps = int(rows.groupby("run", observed=True)["env_steps"].max().median())
@@ -186,7 +182,7 @@ def _pairs(task: str, entries: Sequence[Entry]) -> list[Pair]:
     return pairs
 
 
-def _probability(pairs: Sequence[Pair]) -> Interval:
+def _probability(pairs: Sequence[Pair]) -> stats.Interval:
     """Over tasks, the probability that a run of ours is above one of theirs."""
     tasks = []
     for _, mine, other in pairs:

@@ -21,11 +21,9 @@ import pandas as pd
 
 from walle.analysis import compare, iteration_time, lag, returns, speedup, time_percentage, timeline
 from walle.analysis.drawing import labels
-from walle.analysis.loading.directories import BadInputError, fingerprint, newest
-from walle.analysis.measuring import scores, stats
-from walle.analysis.measuring.comparisons import WORKERS, question
-from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
-from walle.analysis.runs import Sweep, load
+from walle.analysis.loading.directories import fingerprint, newest
+from walle.analysis.measuring import comparisons, design, scores, stats
+from walle.analysis.runs import BadInputError, Sweep, load
 from walle.analysis.search import journal_of, write_page
 from walle.analysis.writing import cli, page, sentences
 from walle.analysis.writing.format import counted
@@ -44,7 +42,7 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
     """
     times: dict[str, Any] = {"by": by, "warmup": warmup}
     draws: dict[str, Draw] = {}
-    if by in sweep.varying and all(map(is_positive, sweep.values(by))):
+    if by in sweep.varying and all(map(design.is_positive, sweep.values(by))):
         draws["Speedup"] = partial(speedup.study, **times, end_to_end=True, paper=paper)
     draws["Collection time"] = partial(iteration_time.study, **times, paper=paper)
     draws["Learning time"] = partial(iteration_time.study, **times, paper=paper, of="learn")
@@ -55,10 +53,11 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
     draws["Return by experience"] = partial(training, paper=paper)
     draws["Return by wall clock"] = partial(training, x="wall")
     with suppress(BadInputError):  # speedups compare numbers of workers
-        sides = question(sweep, by if by in sweep.varying and by not in WORKERS else None)
-        if sides.key not in WORKERS and not sides.key.startswith("env."):
-            key = f"{sides.key}={sides.a},{sides.b}"
-            draws["Comparison"] = partial(compare.study, by=key, warmup=warmup)
+        key = by if by in sweep.varying and by not in comparisons.WORKERS else None
+        sides = comparisons.question(sweep, key)
+        if sides.key not in comparisons.WORKERS and not sides.key.startswith("env."):
+            values = f"{sides.key}={sides.a},{sides.b}"
+            draws["Comparison"] = partial(compare.study, by=values, warmup=warmup)
     if any(run.overlapped for run in sweep.runs):
         lag_by = "sampler.max_lag" if "sampler.max_lag" in sweep.varying else by
         draws["Policy lag"] = partial(lag.study, by=lag_by, warmup=warmup)
@@ -79,7 +78,7 @@ def build(
     home: Path | None = None,
 ) -> str:
     """The page as text."""
-    by = resolve_key(sweep, by) if by else axis_of(sweep)
+    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
     about = [sentences.warmup_sentence(warmup), *sentences.machine(sweep)]
     written, draws = set(about), sections(sweep, by, warmup=warmup, paper=paper)
     figures = [page.figure(name, partial(draw, sweep), written) for name, draw in draws.items()]
@@ -129,7 +128,7 @@ def _write(args: argparse.Namespace) -> None:
 
 def ask(sweep: Sweep, by: str) -> str:
     """The question in words: the varying keys, the algorithm and task, the number of seeds."""
-    keys = (by, *(key for key in line_keys(sweep, by) if key in sweep.varying))
+    keys = (by, *(key for key in design.line_keys(sweep, by) if key in sweep.varying))
     what = " and ".join(f"{key} ({_values_of(sweep, key)})" for key in keys)
     fixed = [
         str(sweep.values(key)[0])
@@ -192,7 +191,7 @@ def _provenance(sweep: Sweep) -> pd.DataFrame:
 
 
 def _values_of(sweep: Sweep, key: str) -> str:
-    return ", ".join(str(value) for value in sorted(set(sweep.values(key)), key=sort_key))
+    return ", ".join(str(value) for value in sorted(set(sweep.values(key)), key=design.sort_key))
 
 
 if __name__ == "__main__":

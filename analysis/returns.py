@@ -17,13 +17,8 @@ import numpy.typing as npt
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import scores, stats
-from walle.analysis.measuring.design import axis_of, resolve_key
-from walle.analysis.measuring.groups import repeats_text, require
-from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.measuring.wall_clock import clock
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring import design, groups, scores, stats, wall_clock
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined, listed
 
@@ -53,13 +48,13 @@ IQM_RUNS = 4
 class Curve(NamedTuple):
     """One line of a figure."""
 
-    x: FloatArray  # [points] the common grid
+    x: stats.FloatArray  # [points] the common grid
     # [points] mean or interquartile mean over the runs that have a value at the point; nan where no
     # run has one
-    y: FloatArray
+    y: stats.FloatArray
     # [points] lower end of the 95% interval; nan where fewer than two runs have a value
-    low: FloatArray
-    high: FloatArray  # [points] upper end of the interval
+    low: stats.FloatArray
+    high: stats.FloatArray  # [points] upper end of the interval
     runs: npt.NDArray[np.int64]  # [points] the number of runs that have a value
     total: int  # the number of runs
 
@@ -92,7 +87,7 @@ def study(
     compiling: bool = False,
 ) -> cli.Study:
     """Learning curves with bands."""
-    by = resolve_key(sweep, by) if by else axis_of(sweep)
+    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
     column, label = X_AXES[x]
     texts = []
     if y is None and not evaluations and x == "steps":
@@ -103,8 +98,8 @@ def study(
     lines: list[Line] = []
     for each, key in ((sweep, by), (baseline, None)):
         if each is not None:
-            frame = each.evaluations if evaluations else clock(each, compiling=compiling)
-            require(frame, column, y, file=file)
+            frame = each.evaluations if evaluations else wall_clock.clock(each, compiling=compiling)
+            groups.require(frame, column, y, file=file)
             mine = _lines(each, key, frame, column, y, iqm=iqm)
             if not mine:
                 raise BadInputError(f"{y} is empty in every run: no {ended} has ended yet")
@@ -166,10 +161,10 @@ def _lines(
 ) -> list[Line]:
     """The lines of a figure over `by`; without `by` the lines of a baseline."""
     lines = []
-    groups = labels.groups(sweep, by)
+    named = labels.groups(sweep, by)
     if x != "wall_s":
-        groups = labels.merged(sweep, groups, frame, y)
-    for (task, label), runs in groups.items():
+        named = labels.merged(sweep, named, frame, y)
+    for (task, label), runs in named.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
             sweep.note(f"Not drawn, as {y} is empty in every row: {listed(empty)}")
@@ -190,7 +185,7 @@ def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> 
     """Each line with its band, thin where some runs have no value; one value is a point."""
     for line in lines:
         mean, look = line.curve, looks[line.label.text]
-        label = f"{line.label.text or 'mean'} ({repeats_text(mean.total, line.seeds)})"
+        label = f"{line.label.text or 'mean'} ({groups.repeats_text(mean.total, line.seeds)})"
         if len(mean.x) == 1:
             axes.plot(mean.x, mean.y, look.marker, color=look.color, label=label)
             axes.vlines(mean.x, mean.low, mean.high, color=look.color)
@@ -259,7 +254,7 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
     return texts
 
 
-def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
+def on_grid(rows: pd.DataFrame, x: str, y: str, grid: stats.FloatArray) -> stats.FloatArray:
     """[runs, points]: each run interpolated linearly, nan before its first row, after its last."""
     curves = []
     ordered = rows.dropna(subset=[x, y]).sort_values(x, kind="stable")
@@ -268,7 +263,7 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: FloatArray) -> FloatArray:
     return np.array(curves).reshape(len(curves), grid.size)
 
 
-def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> FloatArray:
+def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> stats.FloatArray:
     """[points]: equal steps from where the last run starts to where the longest run ends.
 
     Where a run ends before another starts, as on the wall clock, the steps start where the first
@@ -282,8 +277,8 @@ def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> Float
 
 
 def curve(
-    grid: FloatArray,
-    values: FloatArray,
+    grid: stats.FloatArray,
+    values: stats.FloatArray,
     *,
     iqm: bool = False,
     within: tuple[float, float] = (-math.inf, math.inf),

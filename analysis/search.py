@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import BadInputError
 from walle.analysis.writing import cli, page
 from walle.analysis.writing.format import counted
 

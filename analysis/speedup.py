@@ -17,14 +17,8 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import laws, stats, wall_clock
-from walle.analysis.measuring.design import line_keys, numeric_axis
-from walle.analysis.measuring.groups import Cell, lines, measure
-from walle.analysis.measuring.laws import RoundFit, RoundParts
-from walle.analysis.measuring.scores import first_reached
-from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring import design, groups, laws, scores, stats, wall_clock
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import listed
 
@@ -51,11 +45,11 @@ FLAGS = {
 class Speedup:
     """A cell and its speedup over the cell with the fewest workers of its line, the base."""
 
-    cell: Cell  # the seconds
+    cell: groups.Cell  # the seconds
     base: float  # the number of workers of the base
     speedup: stats.Interval  # the speedup over the base, with its interval
     # [runs] the speedup of each run over the base, within its block where blocks are known
-    each: FloatArray
+    each: stats.FloatArray
 
     @property
     def n(self) -> float:
@@ -84,11 +78,11 @@ def study(
 
     With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
     """
-    by = numeric_axis(sweep, by)
+    by = design.numeric_axis(sweep, by)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     collection = wall_clock.measure_seconds(sweep, iterations, "collect_s", by)
     cells = {COLLECTION: collection}
-    rounds: list[RoundFit] = []
+    rounds: list[laws.RoundFit] = []
     if end_to_end:
         cells[END_TO_END] = wall_clock.measure_seconds(sweep, iterations, "iteration_s", by)
         rounds = laws.fit_rounds(sweep, iterations, fit_all=fit_all)
@@ -99,29 +93,29 @@ def study(
     if time_to_return is not None:
         reached, missing = _all_reached(sweep, time_to_return, by, compiling=compiling)
         texts += missing
-        if any(len(group) > 1 for group in lines(reached).values()):
+        if any(len(group) > 1 for group in groups.lines(reached).values()):
             cells[f"to return {time_to_return:g}"] = reached
         else:
             texts.append(f"Too few points reach {time_to_return:g} for a speedup.")
     points: Points = {
-        name: {line: speedups(group) for line, group in lines(mine).items() if len(group) > 1}
+        name: {line: speedups(x) for line, x in groups.lines(mine).items() if len(x) > 1}
         for name, mine in cells.items()
     }
     if not points[COLLECTION]:
         if not collection:
             raise BadInputError("no run has a value in the column collect_s")
         values = listed(sorted({f"{cell.by}" for cell in collection}))
-        others = listed(line_keys(sweep, by))
+        others = listed(design.line_keys(sweep, by))
         text = f"a speedup needs runs that differ in {by}, but these have {by}={values}"
         raise BadInputError(f"{text}: what varies is {others}" if others else text)
-    for line, group in lines(collection).items():
+    for line, group in groups.lines(collection).items():
         if len(group) == 1:
             texts.append(f"No speedup of {line}, as all its runs have {by}={group[0].by}.")
     for line, mine in points[COLLECTION].items():
         if (base := mine[0].base) != 1:
             text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
             texts.append(sentences.for_line(line, f"{text}and the ideal is n/{base:g}."))
-    learning = lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
+    learning = groups.lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
     unit = wall_clock.unit_of(sweep).words
     for line, mine in points[COLLECTION].items():
         chosen = laws.within_cores([point.cell for point in mine], fit_all=fit_all)
@@ -147,7 +141,7 @@ def study(
 main = cli.command("speedup", study, __doc__, FLAGS)
 
 
-def speedups(cells: list[Cell]) -> list[Speedup]:
+def speedups(cells: list[groups.Cell]) -> list[Speedup]:
     """The speedup of every cell of one line over the cell with the fewest workers, the base.
 
     The base's own speedup is exactly 1; the uncertainty of its time is in all other speedups: a
@@ -175,16 +169,16 @@ def speedups(cells: list[Cell]) -> list[Speedup]:
 
 def _all_reached(
     sweep: Sweep, target: float, by: str, *, compiling: bool
-) -> tuple[list[Cell], list[str]]:
+) -> tuple[list[groups.Cell], list[str]]:
     """Cells of which every run reached the return `target`, and a sentence about the other cells.
 
     Raises:
         BadInputError: there is no such cell.
     """
-    per_run = first_reached(wall_clock.clock(sweep, compiling=compiling), target)
-    reached = {cell.key: cell for cell in measure(sweep, per_run, by)}
+    per_run = scores.first_reached(wall_clock.clock(sweep, compiling=compiling), target)
+    reached = {cell.key: cell for cell in groups.measure(sweep, per_run, by)}
     cells, short = [], []
-    for every in measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by):
+    for every in groups.measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by):
         cell = reached.get(every.key)
         if cell and cell.runs == every.runs:
             cells.append(cell)
@@ -202,7 +196,7 @@ def _all_reached(
     return cells, [text] if short else []
 
 
-def _table(sweep: Sweep, points: Points, by: str, rounds: list[RoundFit]) -> pd.DataFrame:
+def _table(sweep: Sweep, points: Points, by: str, rounds: list[laws.RoundFit]) -> pd.DataFrame:
     parts = {
         cell.names: fit.fit.value.with_shares(shares)._asdict()
         for fit in rounds
@@ -232,7 +226,7 @@ def _table(sweep: Sweep, points: Points, by: str, rounds: list[RoundFit]) -> pd.
 
 
 def _figure(
-    sweep: Sweep, points: Points, rounds: list[RoundFit], by: str, *, paper: bool, **how: bool
+    sweep: Sweep, points: Points, rounds: list[laws.RoundFit], by: str, *, paper: bool, **how: bool
 ) -> style.Figure:
     """A panel for each quantity and task; one for each task's rounds, if these are given."""
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
@@ -305,7 +299,7 @@ def _draw_panel(
         published.extend_ticks(axes, published.collection())
 
 
-def _draw_rounds(axes: style.Axes, found: list[RoundFit], task: str, unit: str) -> None:
+def _draw_rounds(axes: style.Axes, found: list[laws.RoundFit], task: str, unit: str) -> None:
     """A bar of the fitted parts for each number of samplers and learners; dots are measured."""
     if not found:
         axes.remove()
@@ -317,7 +311,7 @@ def _draw_rounds(axes: style.Axes, found: list[RoundFit], task: str, unit: str) 
             place += 1
         for workers, shares, cell in zip(fit.workers, fit.shares, fit.fit.cells, strict=True):
             below = 0.0
-            heights: RoundParts = fit.fit.value.with_shares(shares)
+            heights: laws.RoundParts = fit.fit.value.with_shares(shares)
             for height, color in zip(heights, PART_COLORS, strict=True):
                 axes.bar(place, height, 0.7, below, color=color, linewidth=0)
                 below += height

@@ -16,10 +16,7 @@ import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring.design import NAMING_LEAVES, axis_of, resolve_key
-from walle.analysis.measuring.groups import Cell, measure, require
-from walle.analysis.measuring.stats import FloatArray, Interval
-from walle.analysis.measuring.wall_clock import AGENT, iterations_after_warmup, timing_after_warmup
+from walle.analysis.measuring import design, groups, stats, wall_clock
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined
@@ -42,14 +39,14 @@ class TimeShare(NamedTuple):
 
     panel: str
     part: str
-    cell: Cell
+    cell: groups.Cell
 
 
 def study(
     sweep: Sweep, *, by: str | None = None, warmup: int = 1, compiling: bool = False
 ) -> cli.Study:
     """Shares of the wall clock at every value of `by`; the table has their 95% intervals."""
-    by = resolve_key(sweep, by) if by else axis_of(sweep)
+    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
     shares = _shares(sweep, warmup, by, compiling=compiling)
     panels = list(dict.fromkeys(share.panel for share in shares))
     bars = list(dict.fromkeys(share.cell.key for share in shares))
@@ -61,7 +58,7 @@ def study(
         area.set_title("busy, of the iteration" if panel == BUSY else panel)
         area.set_xlabel("share of time (%)")
     leaf = by.split(".")[-1]
-    named = "" if leaf in NAMING_LEAVES else f"{leaf} "
+    named = "" if leaf in design.NAMING_LEAVES else f"{leaf} "
     names = [joined((line, f"{named}{value}")) for line, value in bars]
     axes[0].set_yticks(range(len(bars)), names)
     axes[0].set_ylim(len(bars) - 0.5, -0.5)
@@ -76,7 +73,7 @@ def study(
             "part": part,
             by: cell.by,
             "repeats": cell.repeats,
-            **Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist()).columns("percent"),
+            **stats.Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist()).columns("percent"),
         }
         for panel, part, cell in shares
     ]
@@ -87,14 +84,14 @@ main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPIL
 
 
 def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
-    frame = iterations_after_warmup(sweep, warmup, compiling=compiling)
-    require(frame, *WHOLE, "iteration_s")
+    frame = wall_clock.iterations_after_warmup(sweep, warmup, compiling=compiling)
+    groups.require(frame, *WHOLE, "iteration_s")
     overlapped = any(run.overlapped for run in sweep.runs)
     columns = list(WHOLE[:2] if overlapped else WHOLE)
     parts = [(BUSY if overlapped else "iteration", frame, "iteration_s", columns)]
-    frame = timing_after_warmup(sweep, warmup, compiling=compiling)
+    frame = wall_clock.timing_after_warmup(sweep, warmup, compiling=compiling)
     if len(frame):
-        is_agent = frame["process"].astype(str) == AGENT
+        is_agent = frame["process"].astype(str) == wall_clock.AGENT
         for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
             columns = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
             parts.append((panel, rows, "total_s", [c for c in columns if rows[c].any()]))
@@ -104,11 +101,11 @@ def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[Time
         TimeShare(panel, column.removesuffix("_s"), cell)
         for panel, rows, whole, columns in parts
         for column in columns
-        for cell in measure(sweep, _ratios(rows, column, whole), by)
+        for cell in groups.measure(sweep, _ratios(rows, column, whole), by)
     ]
 
 
-def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, FloatArray]:
+def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, stats.FloatArray]:
     """The share of `part` in every iteration of each run, weighted by the iteration's length.
 
     The mean of these shares is the share in all of the run's time: a long iteration counts more
@@ -127,7 +124,7 @@ def _draw(axes: style.Axes, shares: list[TimeShare], bars: list[Key], *, stacked
 
     The parts that are small everywhere join `other`.
     """
-    means: dict[str, FloatArray] = {}
+    means: dict[str, stats.FloatArray] = {}
     for share in shares:
         mine = means.setdefault(share.part, np.zeros(len(bars)))
         mine[bars.index(share.cell.key)] = share.cell.mean
@@ -158,7 +155,7 @@ def _draw(axes: style.Axes, shares: list[TimeShare], bars: list[Key], *, stacked
 
 def _sentences(shares: list[TimeShare], by: str) -> list[str]:
     # The ends of each telling part on a single line, else its least and its most.
-    of_part: dict[str, list[Cell]] = {}
+    of_part: dict[str, list[groups.Cell]] = {}
     for share in shares:
         if share.part in TELLING:
             of_part.setdefault(share.part, []).append(share.cell)

@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import BadInputError, Run, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import listed
 

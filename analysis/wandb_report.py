@@ -12,10 +12,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from walle.analysis import speedup
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.design import axis_of, line_keys, resolve_key
+from walle.analysis.measuring import design
 from walle.analysis.report import ask
-from walle.analysis.runs import Sweep, load
+from walle.analysis.runs import BadInputError, Sweep, load
 from walle.analysis.writing import cli, sentences
 
 if TYPE_CHECKING:
@@ -64,8 +63,8 @@ def build(
         raise BadInputError(
             f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
         ) from error
-    by = resolve_key(sweep, by) if by else axis_of(sweep)
-    groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
+    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
+    groups = [f"config.{key}" for key in (by, *design.line_keys(sweep, by))]
     grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
     # Without entity and project a run set takes those of the report, and asks no server.
     grid = wr.PanelGrid(
