@@ -12,7 +12,6 @@ which no value ends above the start has no scores and is left out.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Container
 
@@ -171,4 +170,4 @@ def profile(matrix: stats.FloatArray) -> stats.FloatArray:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -13,7 +13,6 @@ compared as speedups are: within blocks, where the launcher measured in blocks.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -340,4 +339,4 @@ def _limits(intervals: list[stats.Interval], field: str) -> tuple[float, float]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

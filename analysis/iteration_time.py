@@ -6,7 +6,6 @@ Each task has a panel. Without --by the axis is `sampler.n` where it varies, els
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -108,4 +107,4 @@ main = cli.command("iteration_time", study, __doc__, FLAGS, figure=lambda args: 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -11,10 +11,8 @@ overlap, and 2 for lock-step where collecting and learning take the same time.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -31,14 +29,8 @@ MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null
 SPEED = "environment steps per second"
 Lags = list[tuple[groups.Cell, stats.FloatArray]]  # the lag in each iteration of all runs of a cell
 Looks = dict[tuple[str, Scalar], style.Look]  # by the line without its task, and the axis' value
-
-
-class Measured(NamedTuple):
-    """A quantity of a cell: its interval, and the number of each run."""
-
-    cell: groups.Cell
-    interval: stats.Interval
-    each: stats.FloatArray
+# A quantity of a cell: its interval, and the number of each run.
+Measured = tuple[groups.Cell, stats.Interval, stats.FloatArray]
 
 
 def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
@@ -58,17 +50,31 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     if "env_steps" in frame:
         for cell in wall_clock.measure_seconds(sweep, frame, "iteration_s", by):
             rate = stats.Interval(*(steps * x for x in cell.rate()))
-            rates.append(Measured(cell, rate, steps / cell.per_run))
+            rates.append((cell, rate, steps / cell.per_run))
     overlap = groups.measure(sweep, _over_longer(sweep, frame), by)
-    longer = [Measured(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
+    longer = [(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
     finals, seen = _finals(sweep, frame, by)
     returns = labels.of_column("iterations", "return_mean")
     figure = _figure(sweep, by, lags, {SPEED: rates, returns: seen})
-    texts = sentences.sample(warmup, cells)
+    columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
+    texts, rows = sentences.sample(warmup, cells), []
     constant: dict[float, dict[str, None]] = {}
     for cell, values in lags:
         if np.ptp(values) == 0:
             constant.setdefault(float(values[0]), {})[f"{by}={cell.by}"] = None
+        row = {
+            "line": cell.line,
+            by: cell.by,
+            "repeats": cell.repeats,
+            "lag_mean": values.mean(),
+            "lag_median": np.median(values),
+            "lag_p95": np.quantile(values, 0.95),
+            "lag_max": _values(frame, cell, "lag_max" if "lag_max" in frame else "lag_mean").max(),
+        }
+        for name, measured in columns.items():
+            intervals = {other.key: interval for other, interval, _ in measured}
+            row |= intervals.get(cell.key, stats.Interval(math.nan)).columns(name)
+        rows.append(row)
     for lag, where in constant.items():
         texts.append(f"The lag is {lag:g} in every iteration at {', '.join(where)}.")
     for line, group in groups.lines(overlap).items():
@@ -81,8 +87,7 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     if same := list(dict.fromkeys(shared)):
         texts.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
     texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
-    columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
-    return cli.Study(figure, _table(frame, lags, columns, by), texts)
+    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
 
 
 main = cli.command("lag", study, __doc__)
@@ -119,7 +124,7 @@ def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured],
             once += _as_one([mine[key] for key in keys], every)
     ends = {run.name: scores.possible_returns([run]) for run in sweep.runs}
     finals, seen = (
-        [Measured(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
+        [(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
         for drawn in (cells, once)
     )
     return finals, seen
@@ -143,27 +148,6 @@ def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, stats.FloatArra
     }
 
 
-def _table(
-    frame: pd.DataFrame, lags: Lags, columns: Mapping[str, list[Measured]], by: str
-) -> pd.DataFrame:
-    rows = []
-    for cell, values in lags:
-        row = {
-            "line": cell.line,
-            by: cell.by,
-            "repeats": cell.repeats,
-            "lag_mean": values.mean(),
-            "lag_median": np.median(values),
-            "lag_p95": np.quantile(values, 0.95),
-            "lag_max": _values(frame, cell, "lag_max" if "lag_max" in frame else "lag_mean").max(),
-        }
-        for name, measured in columns.items():
-            intervals = {m.cell.key: m.interval for m in measured}
-            row |= intervals.get(cell.key, stats.Interval(math.nan)).columns(name)
-        rows.append(row)
-    return sentences.without_lone_line(pd.DataFrame(rows))
-
-
 def _figure(
     sweep: Sweep, by: str, lags: Lags, measured: Mapping[str, list[Measured]]
 ) -> style.Figure:
@@ -178,9 +162,9 @@ def _figure(
     }
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
     drawn: dict[tuple[str, str], list[Measured]] = {}  # returns of two tasks share no axis
-    for label, every in measured.items():
-        for one in every:
-            drawn.setdefault((label, task_of[one.cell.names[0]]), []).append(one)
+    for label, quantities in measured.items():
+        for quantity in quantities:
+            drawn.setdefault((label, task_of[quantity[0].names[0]]), []).append(quantity)
     if not (varying or drawn):
         raise BadInputError("nothing to draw: the lag is constant, and no episode has ended")
     columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varying else labels.PANELS
@@ -202,7 +186,7 @@ def _figure(
         area.set_ylabel(label)
         if label == SPEED:
             style.from_zero(area)
-    if any(one.cell.oversubscribed for mine in drawn.values() for one in mine):
+    if any(cell.oversubscribed for mine in drawn.values() for cell, *_ in mine):
         style.explain_hollow(axes[-1])
     style.legend(figure)
     return figure
@@ -212,8 +196,9 @@ def _draw_cells(
     axes: style.Axes, task: str, measured: list[Measured], looks: Looks, by: str
 ) -> None:
     """Draws a marker, an interval and the seeds for each cell; lines stand beside each other."""
-    ticks = {value: float(i) for i, value in enumerate(dict.fromkeys(m.cell.by for m in measured))}
-    names = list(dict.fromkeys(labels.without_task(m.cell.line, task) for m in measured))
+    values = dict.fromkeys(cell.by for cell, *_ in measured)
+    ticks = {value: float(i) for i, value in enumerate(values)}
+    names = list(dict.fromkeys(labels.without_task(cell.line, task) for cell, *_ in measured))
     of_name = {name: look for (name, _), look in looks.items()}
     of_name[labels.ALL_LINES] = style.look(0)._replace(color=style.PAPER_GREY)
     for cell, interval, each in measured:
@@ -230,4 +215,4 @@ def _draw_cells(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -12,7 +12,6 @@ seed alone, or that agree in --by.
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 import pandas as pd
@@ -175,4 +174,4 @@ def _draw(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -13,7 +13,6 @@ impossible; small dots are seeds. A hollow marker has another number of environm
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -161,11 +160,9 @@ def _entry(kind: str, values: list[float], env_steps: int) -> Entry:
 
 def theirs(task: str, algorithm: str) -> list[Entry]:
     """The published returns of a task and algorithm; those of PPO for `ppo_kl` too."""
-    rows = published.returns(task.split("-")[0])
-    rows = rows[rows["algorithm"].str.lower() == algorithm.split("_")[0]]
     return [
         Entry(str(row["source"]), str(row["kind"]), *row[["mean", "spread", "seeds", "env_steps"]])
-        for _, row in rows.iterrows()
+        for _, row in published.returns(task, algorithm).iterrows()
     ]
 
 
@@ -270,4 +267,4 @@ def _figure(panels: Panels) -> style.Figure:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

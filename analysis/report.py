@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -195,4 +194,4 @@ def _values_of(sweep: Sweep, key: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

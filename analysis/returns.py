@@ -9,11 +9,9 @@ all of its runs have a value.
 from __future__ import annotations
 
 import math
-import sys
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
@@ -45,33 +43,20 @@ EVALUATE_MORE = " (runs with a smaller eval.every have a curve)"
 IQM_RUNS = 4
 
 
-class Curve(NamedTuple):
-    """One line of a figure."""
-
-    x: stats.FloatArray  # [points] the common grid
-    # [points] mean or interquartile mean over the runs that have a value at the point; nan where no
-    # run has one
-    y: stats.FloatArray
-    # [points] lower end of the 95% interval; nan where fewer than two runs have a value
-    low: stats.FloatArray
-    high: stats.FloatArray  # [points] upper end of the interval
-    runs: npt.NDArray[np.int64]  # [points] the number of runs that have a value
-    total: int  # the number of runs
-
-    @property
-    def complete(self) -> npt.NDArray[np.bool_]:
-        """[points] whether every run has a value."""
-        return np.asarray(self.runs == self.total)
-
-
 class Line(NamedTuple):
     """One line of one panel."""
 
     task: str
     label: labels.Label
+    runs: int
     seeds: int  # different ones
-    curve: Curve
+    curve: pd.DataFrame
     reach: tuple[float, float]  # the lowest and the highest value of a single run
+
+    @property
+    def complete(self) -> pd.Series[bool]:
+        """[points] whether every run has a value."""
+        return self.curve["runs"] == self.runs
 
 
 def study(
@@ -115,7 +100,15 @@ def study(
         mine = [line for line in lines if line.task == task]
         _draw(area, mine, looks)
         if paper and x == "steps":
-            _draw_published(area, sweep, task)
+            same_task = [run for run in sweep.runs if labels.task_of(run) == task]
+            algorithms = {str(run.config.get("algo.name")) for run in same_task}
+            rows, reach = published.returns(task, *algorithms), area.get_xlim()[1]
+            if len(rows) and rows["env_steps"].min() > reach:
+                sweep.note(f"Not drawn by --paper, as they lie beyond {reach:,.0f} steps: {task}")
+            for i, (_, row) in enumerate(rows[rows["env_steps"] <= reach].iterrows()):
+                name = f"{row['source']} {row['algorithm']} ({row['version']})"
+                point, marker = row[["env_steps", "mean"]], style.MARKERS[i % len(style.MARKERS)]
+                area.plot(*point, marker, color=style.PAPER_GREY, mfc="none", label=name)
         area.set_title(task if len(tasks) > 1 else "")
         style.compact_axis(area)
         area.set_xlabel(label)
@@ -129,19 +122,19 @@ def study(
     for area in axes[:: labels.PANELS]:
         area.set_ylabel(labels.of_column(file, y))
     style.legend(figure)
-    points = [
-        pd.DataFrame(
-            {"task": line.task, "line": line.label.text, column: line.curve.x, y: line.curve.y}
-            | {f"{y}_low": line.curve.low, f"{y}_high": line.curve.high, "runs": line.curve.runs}
-        )
-        for line in lines
-    ]
-    columns = ["task", "line", "runs", column, y, f"{y}_low", f"{y}_high"]
+    points = []
+    for line in lines:
+        frame = line.curve.set_axis([column, y, f"{y}_low", f"{y}_high", "runs"], axis=1)
+        frame.insert(0, "task", line.task)
+        frame.insert(1, "line", line.label.text)
+        points.append(frame.loc[:, ~frame.columns.duplicated()])  # x and y may be one column
     # The last of the points at which most runs have a value.
     last = [p.iloc[np.flatnonzero(p["runs"] == p["runs"].max())[-1:]] for p in points]
-    table = sentences.without_lone_line(pd.concat(last, ignore_index=True)[columns])
+    table = pd.concat(last, ignore_index=True)
+    table.insert(2, "runs", table.pop("runs"))
     texts += _sentences(lines, label, iqm=iqm, evaluations=evaluations)
     texts += sentences.also_differ(sweep, by)
+    table = sentences.without_lone_line(table)
     return cli.Study(figure, table, texts, pd.concat(points, ignore_index=True))
 
 
@@ -174,80 +167,63 @@ def _lines(
             full = ~np.isnan(values).any(axis=0)
             if x == "wall_s" and full.any():  # a mean over the slower runs alone would jump
                 grid, values = grid[full], values[:, full]
-            reach = float(np.nanmin(values)), float(np.nanmax(values))
             ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
-            lines.append(Line(task, label, rows["seed"].nunique(), mean, reach))
+            reach = float(np.nanmin(values)), float(np.nanmax(values))
+            lines.append(Line(task, label, len(values), rows["seed"].nunique(), mean, reach))
     return lines
 
 
 def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
     """Each line with its band, thin where some runs have no value; one value is a point."""
     for line in lines:
-        mean, look = line.curve, looks[line.label.text]
-        label = f"{line.label.text or 'mean'} ({groups.repeats_text(mean.total, line.seeds)})"
-        if len(mean.x) == 1:
-            axes.plot(mean.x, mean.y, look.marker, color=look.color, label=label)
-            axes.vlines(mean.x, mean.low, mean.high, color=look.color)
+        x, y, low, high = (line.curve[column].to_numpy() for column in ("x", "y", "low", "high"))
+        look = looks[line.label.text]
+        label = f"{line.label.text or 'mean'} ({groups.repeats_text(line.runs, line.seeds)})"
+        if len(x) == 1:
+            axes.plot(x, y, look.marker, color=look.color, label=label)
+            axes.vlines(x, low, high, color=look.color)
             continue
         dash = {"color": look.color, "linestyle": look.dash}
-        axes.plot(mean.x, np.where(mean.complete, mean.y, np.nan), label=label, **dash)
-        axes.plot(mean.x, np.where(mean.complete, np.nan, mean.y), linewidth=0.5, **dash)
-        axes.fill_between(mean.x, mean.low, mean.high, color=look.color, alpha=0.2, linewidth=0)
-
-
-def _draw_published(axes: style.Axes, sweep: Sweep, task: str) -> None:
-    algorithms = {
-        str(run.config.get("algo.name", "")).split("_")[0].upper()
-        for run in sweep.runs
-        if labels.task_of(run) == task
-    }
-    rows = published.returns(task.split("-")[0])
-    rows = rows[rows["algorithm"].isin(algorithms)]
-    reach = axes.get_xlim()[1]
-    if len(rows) and rows["env_steps"].min() > reach:
-        sweep.note(f"Not drawn by --paper, as they lie beyond {reach:,.0f} steps: {task}")
-    for i, (_, row) in enumerate(rows[rows["env_steps"] <= reach].iterrows()):
-        label = f"{row['source']} {row['algorithm']} ({row['version']})"
-        point, marker = (row["env_steps"], row["mean"]), style.MARKERS[i % len(style.MARKERS)]
-        axes.plot(*point, marker, color=style.PAPER_GREY, mfc="none", label=label)
+        axes.plot(x, np.where(line.complete, y, np.nan), label=label, **dash)
+        axes.plot(x, np.where(line.complete, np.nan, y), linewidth=0.5, **dash)
+        axes.fill_between(x, low, high, color=look.color, alpha=0.2, linewidth=0)
 
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -> list[str]:
     texts = []
     tasks = {line.task for line in lines}
-    names = [
-        joined((line.task, line.label.text) if len(tasks) > 1 else (line.label.text,)) or line.task
-        for line in lines
-    ]
-    named = list(zip(names, lines, strict=True))
+    named = []
+    for line in lines:
+        several = len(tasks) > 1 or not line.label.text
+        named.append((joined((line.task if several else "", line.label.text)), line))
     ends = []
     for name, line in named:
-        if not line.curve.complete.all():
-            whole, runs = line.curve.x[line.curve.complete], line.curve.runs[-1]
-            where = f"after {whole.max():,.5g}" if whole.size else "everywhere"
-            ends.append(f"{name} {where} ({runs} of {line.curve.total} runs at the end)")
+        if not line.complete.all():
+            whole, runs = line.curve["x"][line.complete], line.curve["runs"].iloc[-1]
+            where = f"after {whole.max():,.5g}" if len(whole) else "everywhere"
+            ends.append(f"{name} {where} ({runs} of {line.runs} runs at the end)")
     if ends:
         text = f"Lines are thin where some of their runs have no value ({label})"
         texts.append(f"{text}: {'; '.join(ends)}.")
-    if alone := [name for name, line in named if line.curve.total == 1]:
+    if alone := [name for name, line in named if line.runs == 1]:
         texts.append(f"Lines of one run have no band: {listed(alone, joint='; ')}.")
-    if points := [name for name, line in named if len(line.curve.x) == 1]:
+    if points := [name for name, line in named if len(line.curve) == 1]:
         more = EVALUATE_MORE if evaluations else ""
         texts.append(f"Points, as their runs have one value: {listed(points, joint='; ')}{more}.")
-    if iqm and any(line.curve.total < IQM_RUNS for line in lines):
+    if iqm and any(line.runs < IQM_RUNS for line in lines):
         texts.append(
             f"With fewer than {IQM_RUNS} runs no quarter can be left out: "
             "the interquartile mean is the mean."
         )
-    as_one: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    as_one: dict[labels.Label, list[str]] = {}
     for line in lines:
-        if line.label.same:
-            as_one.setdefault((line.label.text, line.label.same), []).append(line.task)
+        as_one.setdefault(line.label, []).append(line.task)
     same = [
-        f"{text or listed(where)} ({'; '.join(of)})"
-        + (f" on {listed(where)}" if text and set(where) != tasks else "")
-        for (text, of), where in as_one.items()
+        f"{of.text or listed(where)} ({'; '.join(of.same)})"
+        + (f" on {listed(where)}" if of.text and set(where) != tasks else "")
+        for of, where in as_one.items()
+        if of.same
     ]
     if same:
         texts.append(f"Identical, so drawn as one line, with one run a seed: {', '.join(same)}.")
@@ -282,11 +258,12 @@ def curve(
     *,
     iqm: bool = False,
     within: tuple[float, float] = (-math.inf, math.inf),
-) -> Curve:
+) -> pd.DataFrame:
     """The curve of [runs, points] values; each point is over the runs that have a value there.
 
-    The band is Student's t of the mean; of the interquartile mean it is a bootstrap over whole
-    runs, with one resample for all points. It ends at the values that are possible, `within`.
+    `x` is the grid, `y` the mean or interquartile mean, `runs` the number of runs. The band from
+    `low` to `high` is Student's t of the mean; of the interquartile mean it is a bootstrap over
+    whole runs, with one resample for all points. It ends at the values that are possible, `within`.
     """
     there, (y, low, high) = ~np.isnan(values), np.full((3, grid.size), np.nan)
     change = np.flatnonzero((there[:, 1:] != there[:, :-1]).any(axis=0)) + 1
@@ -301,8 +278,9 @@ def curve(
             y[here] = some.mean(axis=0)
             low[here], high[here] = stats.mean_bounds(some)
     low, high = np.clip([low, high], *within)
-    return Curve(grid, y, low, high, there.sum(axis=0), len(values))
+    runs = there.sum(axis=0)
+    return pd.DataFrame({"x": grid, "y": y, "low": low, "high": high, "runs": runs})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -10,7 +10,6 @@ them. Intervals are 95% intervals over seeds, with one relative variance for all
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -332,4 +331,4 @@ def _draw_rounds(axes: style.Axes, found: list[laws.RoundFit], task: str, unit: 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

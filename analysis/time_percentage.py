@@ -8,8 +8,8 @@ samplers (their mean) and of the agent. A section has the same colour in every f
 
 from __future__ import annotations
 
-import sys
-from typing import NamedTuple
+from collections.abc import Iterable
+
 
 import numpy as np
 import pandas as pd
@@ -30,16 +30,9 @@ TELLING = {
 }
 SMALL = 0.01
 BAR_INCHES = 0.24
-Key = tuple[str, Scalar]
 BUSY = "busy"
-
-
-class TimeShare(NamedTuple):
-    """The share of a part, such as a section, in the time of a cell; a fraction."""
-
-    panel: str
-    part: str
-    cell: groups.Cell
+Key = tuple[str, Scalar]
+Parts = dict[str, list[groups.Cell]]  # the share of each part, such as a section, in the time
 
 
 def study(
@@ -47,14 +40,18 @@ def study(
 ) -> cli.Study:
     """Shares of the wall clock at every value of `by`; the table has their 95% intervals."""
     by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
-    shares = _shares(sweep, warmup, by, compiling=compiling)
-    panels = list(dict.fromkeys(share.panel for share in shares))
-    bars = list(dict.fromkeys(share.cell.key for share in shares))
+    panels = _shares(sweep, warmup, by, compiling=compiling)
+    every = [
+        (panel, part, cell)
+        for panel, parts in panels.items()
+        for part, cells in parts.items()
+        for cell in cells
+    ]
+    bars = list(dict.fromkeys(cell.key for _, _, cell in every))
     height = 0.75 + BAR_INCHES * len(bars)
     figure, axes = style.panels(len(panels), height=height, sharey=True, page=True)
-    for area, panel in zip(axes, panels, strict=True):
-        mine = [share for share in shares if share.panel == panel]
-        _draw(area, mine, bars, stacked=panel != BUSY)
+    for area, (panel, parts) in zip(axes, panels.items(), strict=True):
+        _draw(area, parts, bars, stacked=panel != BUSY)
         area.set_title("busy, of the iteration" if panel == BUSY else panel)
         area.set_xlabel("share of time (%)")
     leaf = by.split(".")[-1]
@@ -63,8 +60,21 @@ def study(
     axes[0].set_yticks(range(len(bars)), names)
     axes[0].set_ylim(len(bars) - 0.5, -0.5)
     style.legend(figure)
-    cells = [share.cell for share in shares if share.panel == panels[0]]
-    texts = sentences.sample(warmup, cells) + _sentences(shares, by)
+    first = next(iter(panels))
+    texts = sentences.sample(warmup, [cell for panel, _, cell in every if panel == first])
+    # The ends of each telling part on a single line, else its least and its most.
+    for telling, words in TELLING.items():
+        cells = [cell for _, part, cell in every if part == telling]
+        means = [cell.mean for cell in cells]
+        if max(means, default=0.0) > SMALL:
+            ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
+            if len({cell.line for cell in cells}) > 1:
+                ends = [cells[means.index(x)] for x in (min(means), max(means))]
+            spent = [
+                f"{100 * cell.mean:.0f}% of the time at {joined((f'{by}={cell.by}', cell.line))}"
+                for cell in ends
+            ]
+            texts.append(f"{words} {' and '.join(spent)}.")
     texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
     rows = [
         {
@@ -75,7 +85,7 @@ def study(
             "repeats": cell.repeats,
             **stats.Interval(*(100 * np.clip(cell.interval(), 0, 1)).tolist()).columns("percent"),
         }
-        for panel, part, cell in shares
+        for panel, part, cell in every
     ]
     return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
 
@@ -83,26 +93,31 @@ def study(
 main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})
 
 
-def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> list[TimeShare]:
+def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> dict[str, Parts]:
+    """The shares of each panel, by part."""
+
+    def shares(frame: pd.DataFrame, whole: str, columns: Iterable[str]) -> Parts:
+        return {
+            column.removesuffix("_s"): groups.measure(sweep, _ratios(frame, column, whole), by)
+            for column in columns
+        }
+
     frame = wall_clock.iterations_after_warmup(sweep, warmup, compiling=compiling)
     groups.require(frame, *WHOLE, "iteration_s")
-    overlapped = any(run.overlapped for run in sweep.runs)
-    columns = list(WHOLE[:2] if overlapped else WHOLE)
-    parts = [(BUSY if overlapped else "iteration", frame, "iteration_s", columns)]
-    frame = wall_clock.timing_after_warmup(sweep, warmup, compiling=compiling)
-    if len(frame):
-        is_agent = frame["process"].astype(str) == wall_clock.AGENT
-        for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
-            columns = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
-            parts.append((panel, rows, "total_s", [c for c in columns if rows[c].any()]))
+    if any(run.overlapped for run in sweep.runs):
+        panels = {BUSY: shares(frame, "iteration_s", WHOLE[:2])}
     else:
+        panels = {"iteration": shares(frame, "iteration_s", WHOLE)}
+    frame = wall_clock.timing_after_warmup(sweep, warmup, compiling=compiling)
+    if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
-    return [
-        TimeShare(panel, column.removesuffix("_s"), cell)
-        for panel, rows, whole, columns in parts
-        for column in columns
-        for cell in groups.measure(sweep, _ratios(rows, column, whole), by)
-    ]
+        return panels
+    is_agent = frame["process"].astype(str) == wall_clock.AGENT
+    for panel, rows in (("samplers", frame[~is_agent]), ("agent", frame[is_agent])):
+        sections = [c for c in map(str, rows.columns) if c.endswith("_s") and c != "total_s"]
+        parts = shares(rows, "total_s", [c for c in sections if rows[c].any()])
+        panels |= {panel: parts} if any(parts.values()) else {}
+    return panels
 
 
 def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, stats.FloatArray]:
@@ -119,15 +134,15 @@ def _ratios(frame: pd.DataFrame, part: str, whole: str) -> dict[str, stats.Float
     }
 
 
-def _draw(axes: style.Axes, shares: list[TimeShare], bars: list[Key], *, stacked: bool) -> None:
+def _draw(axes: style.Axes, parts: Parts, bars: list[Key], *, stacked: bool) -> None:
     """Draws a bar for each combination from the top: parts in a row, or below one another.
 
     The parts that are small everywhere join `other`.
     """
     means: dict[str, stats.FloatArray] = {}
-    for share in shares:
-        mine = means.setdefault(share.part, np.zeros(len(bars)))
-        mine[bars.index(share.cell.key)] = share.cell.mean
+    for part, cells in parts.items():
+        of_bar = {cell.key: cell.mean for cell in cells}
+        means[part] = np.array([of_bar.get(bar, 0.0) for bar in bars])
     for part in [part for part in means if part != "other" and means[part].max() < SMALL]:
         means["other"] = means.get("other", 0.0) + means.pop(part)
     ordered = sorted(means, key=lambda part: (part == "other", part.startswith("wait")))
@@ -153,26 +168,5 @@ def _draw(axes: style.Axes, shares: list[TimeShare], bars: list[Key], *, stacked
         axes.set_xlim(0, 100)
 
 
-def _sentences(shares: list[TimeShare], by: str) -> list[str]:
-    # The ends of each telling part on a single line, else its least and its most.
-    of_part: dict[str, list[groups.Cell]] = {}
-    for share in shares:
-        if share.part in TELLING:
-            of_part.setdefault(share.part, []).append(share.cell)
-    texts = []
-    for part, cells in of_part.items():
-        means = [cell.mean for cell in cells]
-        if max(means) > SMALL:
-            ends = [cells[0], cells[-1]] if len(cells) > 1 else cells
-            if len({cell.line for cell in cells}) > 1:
-                ends = [cells[means.index(x)] for x in (min(means), max(means))]
-            spent = [
-                f"{100 * cell.mean:.0f}% of the time at {joined((f'{by}={cell.by}', cell.line))}"
-                for cell in ends
-            ]
-            texts.append(f"{TELLING[part]} {' and '.join(spent)}.")
-    return texts
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

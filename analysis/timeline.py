@@ -8,7 +8,6 @@ every section in each moment: waiting samplers, the learning agent, and their ov
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -192,4 +191,4 @@ def _process_order(process: str) -> tuple[int, int, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

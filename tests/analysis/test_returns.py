@@ -266,7 +266,7 @@ def test_a_curve_says_how_many_runs_it_is_over() -> None:
     found = curve(grid, on_grid(frame, "x", "y", grid))
     np.testing.assert_array_equal(found.y, [3, 5, 7, 8, 10])
     assert found.runs.tolist() == [2, 2, 2, 1, 1]
-    assert found.complete.tolist() == [True, True, True, False, False]
+    assert (found.runs == 2).tolist() == [True, True, True, False, False]
     assert (found.low[:3] < [2, 4, 6]).all()
     assert (found.high[:3] > [4, 6, 8]).all()
     assert np.isnan(found.low[3:]).all()

@@ -30,5 +30,5 @@ def test_another_size_of_iterations_is_said() -> None:
 
 
 def test_published_returns_of_a_task() -> None:
-    assert set(published.returns("Hopper")["task"]) == {"Hopper"}
-    assert published.returns("NoSuchTask").empty
+    assert set(published.returns("Hopper-v5", "ppo_kl")["task"]) == {"Hopper"}
+    assert published.returns("NoSuchTask", "ppo").empty
