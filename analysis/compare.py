@@ -32,17 +32,13 @@ REACHED = 0.9
 REACH = 1.5  # how far beyond the estimates a bar is drawn, in widths of their range
 HEADROOM = 0.06
 FLAGS = {
-    "--by": {
-        "metavar": "KEY[=A,B]",
-        "help": "the key, and two of its values (default: the two sweeps, or what varies)",
-    },
+    "--by KEY[=A,B]": "the key, and two of its values (default: the two sweeps, or what varies)",
     "--returns": {
         "choices": ["evaluations", "training"],
         "help": "where final scores come from (default: evaluations, where all runs have them)",
     },
-    "--time-to-return": {
+    "--time-to-return R": {
         "type": float,
-        "metavar": "R",
         "help": "compare the time until return_mean >= R (default: an R that all runs reach)",
     },
 }
@@ -85,12 +81,23 @@ def study(
     a, b = (v if isinstance(v, str) else f"{leaf}={v}" for v in (question.a, question.b))
     size_a, size_b = (len(set().union(*side)) for side in zip(*tasks.values(), strict=True))
     paired = dict.fromkeys(c.of.name for c in results if all(t.paired for t in c.tasks))
+    of_tasks = [c for c in by_name.get(SCORE, []) if c.label != OVERALL]
+    known = {c.label: "{:.4g} to {:.4g}".format(*c.range) for c in of_tasks if c.range}
+    ranges = []
+    if known:
+        parts = "; ".join(sentences.of_line(label, text) for label, text in known.items())
+        ranges.append(f"Range, from the start to the better side's mean: {parts}.")
+    if without := [c.label for c in of_tasks if not c.range and c.label]:
+        ranges.append(
+            f"No range, so not in the overall final score: {listed(without)}; the returns of "
+            "neither side rose from the start."
+        )
     texts = [
         f"A is {key}={question.a} ({counted(size_a, 'run')}), B is {key}={question.b} "
         f"({counted(size_b, 'run')}).",
         *(_verdict(of_quantity, pairings, a, b) for of_quantity in by_name.values()),
         *texts,
-        *_ranges([c for c in by_name.get(SCORE, []) if c.label != OVERALL]),
+        *ranges,
         *reached,
         f"Paired by seed: {listed(list(paired))}."
         if paired
@@ -99,7 +106,27 @@ def study(
         *sentences.machine(sweep),
         *sentences.also_differ(chosen, key),
     ]
-    return cli.Study(_figure(by_name, a, b), _table(results, question), texts)
+    rows = []
+    for comparison in results:
+        both, means = comparison.tasks, comparison.centres or (math.nan, math.nan)
+        if comparison.label != OVERALL:
+            means = comparison.centres or (both[0].a.mean(), both[0].b.mean())
+        runs = f"{sum(x.a.size for x in both)} and {sum(x.b.size for x in both)}"
+        rows.append(
+            {
+                "of": comparison.of.name,
+                "line": comparison.label,
+                "runs": f"{runs}, paired" if all(x.paired for x in both) else runs,
+                f"{key}={question.a}": means[0],
+                f"{key}={question.b}": means[1],
+                **comparison.difference.columns("difference"),
+                **comparison.scaled.columns("scaled_difference"),
+                **comparison.ratio.columns("ratio"),
+                **comparison.improvement.columns("p_better"),
+            }
+        )
+    table = sentences.without_lone_line(pd.DataFrame(rows))
+    return cli.Study(_figure(by_name, a, b), table, texts)
 
 
 main = cli.command("compare", study, __doc__, FLAGS)
@@ -201,46 +228,6 @@ def _verdict(
     if interval.low <= neutral <= interval.high:
         shown = "no difference is shown"
     return f"{text}{where}; {shown}; P(a run of {b} is better) = {last.improvement}."
-
-
-def _ranges(of_tasks: list[Comparison]) -> list[str]:
-    """Sentences about the ranges of scaled differences, and about tasks that have none."""
-    texts = []
-    known = {c.label: "{:.4g} to {:.4g}".format(*c.range) for c in of_tasks if c.range}
-    if known:
-        parts = [sentences.of_line(label, text) for label, text in known.items()]
-        texts.append(f"Range, from the start to the better side's mean: {'; '.join(parts)}.")
-    if without := [c.label for c in of_tasks if not c.range and c.label]:
-        texts.append(
-            f"No range, so not in the overall final score: {listed(without)}; the returns of "
-            "neither side rose from the start."
-        )
-    return texts
-
-
-def _table(results: list[Comparison], question: comparisons.Question) -> pd.DataFrame:
-    rows = []
-    for comparison in results:
-        tasks = comparison.tasks
-        means = comparison.centres or (math.nan, math.nan)
-        if comparison.label != OVERALL:
-            means = comparison.centres or (tasks[0].a.mean(), tasks[0].b.mean())
-        sizes = sum(both.a.size for both in tasks), sum(both.b.size for both in tasks)
-        paired = ", paired" if all(both.paired for both in tasks) else ""
-        rows.append(
-            {
-                "of": comparison.of.name,
-                "line": comparison.label,
-                "runs": f"{sizes[0]} and {sizes[1]}{paired}",
-                f"{question.key}={question.a}": means[0],
-                f"{question.key}={question.b}": means[1],
-                **comparison.difference.columns("difference"),
-                **comparison.scaled.columns("scaled_difference"),
-                **comparison.ratio.columns("ratio"),
-                **comparison.improvement.columns("p_better"),
-            }
-        )
-    return sentences.without_lone_line(pd.DataFrame(rows))
 
 
 def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Figure:

@@ -36,19 +36,14 @@ def _condition(text: str) -> tuple[str, str]:
 
 
 FLAGS = {
-    "-x": {"default": "env_steps", "metavar": "COLUMN", "help": "(default: env_steps)"},
-    "-y": {
+    "-x COLUMN": {"default": "env_steps", "help": "(default: env_steps)"},
+    "-y COLUMN": {
         "nargs": "+",
         "default": ["return_mean"],
-        "metavar": "COLUMN",
         "help": "one or several (default: return_mean)",
     },
     "--file": {"choices": FILES, "default": "iterations", "help": "(default: iterations)"},
-    "--where": {
-        "type": _condition,
-        "metavar": "COLUMN=TEXT",
-        "help": "draw only rows with this text",
-    },
+    "--where COLUMN=TEXT": {"type": _condition, "help": "draw only rows with this text"},
     "--points": "draw markers, not lines",
     "--baseline": cli.BASELINE,
 }
@@ -133,11 +128,7 @@ def _as_one(sweep: Sweep, rows: pd.DataFrame, columns: list[str], looks: Looks) 
 def _select(
     sweep: Sweep, file: str, columns: list[str], where: tuple[str, str] | None
 ) -> pd.DataFrame:
-    """The rows of FILE.csv with a value in all of `columns`; notes the runs without such a row.
-
-    Raises:
-        BadInputError: no run has the file or a column, or no such row.
-    """
+    """The rows of FILE.csv with a value in all of `columns`; notes the runs without such a row."""
     frame = sweep.table(file)
     if not len(frame):
         raise BadInputError(f"no run has a row in {file}.csv")

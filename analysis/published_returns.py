@@ -76,12 +76,7 @@ class Entry(NamedTuple):
         return "" if known else "as its spread over seeds is not known"
 
 
-class Pair(NamedTuple):
-    """A return of ours, and a published one that was measured like it."""
-
-    task: str
-    ours: Entry
-    theirs: Entry
+Pair = tuple[str, Entry, Entry]  # a task, a return of ours, a published one measured like it
 
 
 Panels = Mapping[tuple[str, str], list[Entry]]  # by task and algorithm; the first one is `final`
@@ -100,9 +95,9 @@ def study(sweep: Sweep) -> cli.Study:
             row |= entry.interval.columns("mean")
             row |= {"spread": entry.spread, "seeds": entry.seeds, "env_steps": entry.env_steps}
             row["other_steps"] = entry.other_steps(entries[0])
-            for pair in pairs:
-                if pair.ours is entry:
-                    row |= _probability([pair]).columns(f"above {pair.theirs.who}")
+            for _, ours, other in pairs:
+                if ours is entry:
+                    row |= _probability([(task, ours, other)]).columns(f"above {other.who}")
             rows.append(row)
     return cli.Study(_figure(panels), pd.DataFrame(rows), _sentences(panels))
 
@@ -175,7 +170,7 @@ def _pairs(task: str, entries: Sequence[Entry]) -> list[Pair]:
         for who in dict.fromkeys(entry.who for entry in entries if entry.values):
             of_kind = {entry.kind: entry for entry in entries if entry.values and entry.who == who}
             mine = next((of_kind[kind] for kind in ALIKE[other.kind] if kind in of_kind), None)
-            pairs += [Pair(task, mine, other)] if mine else []
+            pairs += [(task, mine, other)] if mine else []
     return pairs
 
 
@@ -193,42 +188,39 @@ def _sentences(panels: Panels) -> list[str]:
 
     A published return counts where the runs ended at its number of environment steps.
     """
+
+    def on(pairs: Sequence[Pair]) -> str:
+        tasks = [task.split("-v")[0] for task, *_ in pairs]
+        return f"on {len(tasks)} ({listed(tasks)})" if tasks else "on none"
+
     texts: list[str] = []
     for algorithm in dict.fromkeys(algorithm for _, algorithm in panels):
         by_source: dict[tuple[str, ...], list[Pair]] = {}
         reasons: dict[tuple[str, str], list[str]] = {}
-        for (task, of), entries in panels.items():
-            if of != algorithm:
-                continue
-            for pair in _pairs(task, entries):
-                by_source.setdefault((pair.ours.label, pair.theirs.label), []).append(pair)
+        for task, entries in ((task, panels[task, of]) for task, of in panels if of == algorithm):
+            for _, ours, other in _pairs(task, entries):
+                by_source.setdefault((ours.label, other.label), []).append((task, ours, other))
             for entry in entries:
                 if not entry.values and (reason := entry.why_not(entries[0])):
                     reasons.setdefault((entry.label, reason), []).append(task)
-        texts += [_sentence(pairs, algorithm) for pairs in by_source.values()]
+        for pairs in by_source.values():
+            _, ours, other = pairs[0]
+            noise = (
+                " Their evaluations draw actions, and these do not: eval.stochastic=true makes "
+                "such evaluations too."
+            )
+            texts.append(
+                f"Probability that a seed of {ours.who} ({ours.kind}) is above one of {other.who} "
+                f"({other.kind}, taken as normal), {algorithm}: "
+                f"{with_range(_probability(pairs), '{:.0%}'.format)} over "
+                f"{counted(len(pairs), 'task')}; "
+                f"wholly above 50% {on([p for p in pairs if _probability([p]).low > 0.5])}, "
+                f"wholly below {on([p for p in pairs if _probability([p]).high < 0.5])}."
+                f"{noise if (ours.kind, ALIKE[other.kind][0]) == (BEST, STOCHASTIC) else ''}"
+            )
         for (label, reason), tasks in reasons.items():
             texts.append(f"Not compared with {label}, {algorithm}, {reason}: {listed(tasks)}.")
     return texts
-
-
-def _sentence(pairs: Sequence[Pair], algorithm: str) -> str:
-    def on(names: Sequence[str]) -> str:
-        return f"on {len(names)} ({listed(names)})" if names else "on none"
-
-    _, ours, other = pairs[0]
-    of_task = [(pair.task.split("-v")[0], _probability([pair])) for pair in pairs]
-    noise = (
-        " Their evaluations draw actions, and these do not: eval.stochastic=true makes such "
-        "evaluations too."
-    )
-    return (
-        f"Probability that a seed of {ours.who} ({ours.kind}) is above one of {other.who} "
-        f"({other.kind}, taken as normal), {algorithm}: "
-        f"{with_range(_probability(pairs), '{:.0%}'.format)} over {counted(len(pairs), 'task')}; "
-        f"wholly above 50% {on([task for task, p in of_task if p.low > 0.5])}, "
-        f"wholly below {on([task for task, p in of_task if p.high < 0.5])}."
-        f"{noise if (ours.kind, ALIKE[other.kind][0]) == (BEST, STOCHASTIC) else ''}"
-    )
 
 
 def _figure(panels: Panels) -> style.Figure:

@@ -30,7 +30,7 @@ from walle.analysis.writing.format import counted
 Draw = Callable[[Sweep], cli.Study]
 FLAGS = {
     "--paper": cli.PAPER,
-    "--question": {"metavar": "TEXT", "help": "the question of the sweep, a sentence"},
+    "--question TEXT": "the question of the sweep, a sentence",
 }
 
 

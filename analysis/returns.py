@@ -27,11 +27,8 @@ X_AXES = {
 }
 FLAGS = {
     "-x": {"choices": list(X_AXES), "default": "steps", "help": "(default: steps)"},
-    "-y": {
-        "metavar": "COLUMN",
-        "help": "a column, or eval for evaluations (default: eval between algorithms that have "
-        "evaluations, else return_mean)",
-    },
+    "-y COLUMN": "a column, or eval for evaluations (default: eval between algorithms that have "
+    "evaluations, else return_mean)",
     "--iqm": "draw the interquartile mean",
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
@@ -98,7 +95,18 @@ def study(
         looks[name] = look._replace(color=style.PAPER_GREY)
     for area, task in zip(axes, tasks, strict=True):
         mine = [line for line in lines if line.task == task]
-        _draw(area, mine, looks)
+        for line in mine:  # thin where some runs have no value; one value is a point
+            xs, ys, low, high = (line.curve[key].to_numpy() for key in ("x", "y", "low", "high"))
+            look, runs = looks[line.label.text], groups.repeats_text(line.runs, line.seeds)
+            name = f"{line.label.text or 'mean'} ({runs})"
+            if len(xs) == 1:
+                area.plot(xs, ys, look.marker, color=look.color, label=name)
+                area.vlines(xs, low, high, color=look.color)
+                continue
+            dash = {"color": look.color, "linestyle": look.dash}
+            area.plot(xs, np.where(line.complete, ys, np.nan), label=name, **dash)
+            area.plot(xs, np.where(line.complete, np.nan, ys), linewidth=0.5, **dash)
+            area.fill_between(xs, low, high, color=look.color, alpha=0.2, linewidth=0)
         if paper and x == "steps":
             same_task = [run for run in sweep.runs if labels.task_of(run) == task]
             algorithms = {str(run.config.get("algo.name")) for run in same_task}
@@ -116,9 +124,9 @@ def study(
         # two or three runs may be many times as wide as all their returns.
         drawn = [np.asarray(line.get_ydata(), float) for line in area.get_lines()]
         values = np.concatenate([np.ravel([line.reach for line in mine]), *drawn])
-        low, high = float(np.nanmin(values)), float(np.nanmax(values))
-        margin = 0.08 * (high - low) or 1.0
-        area.set_ylim(low - margin, high + margin)
+        bottom, top = float(np.nanmin(values)), float(np.nanmax(values))
+        margin = 0.08 * (top - bottom) or 1.0
+        area.set_ylim(bottom - margin, top + margin)
     for area in axes[:: labels.PANELS]:
         area.set_ylabel(labels.of_column(file, y))
     style.legend(figure)
@@ -172,22 +180,6 @@ def _lines(
             reach = float(np.nanmin(values)), float(np.nanmax(values))
             lines.append(Line(task, label, len(values), rows["seed"].nunique(), mean, reach))
     return lines
-
-
-def _draw(axes: style.Axes, lines: list[Line], looks: dict[str, style.Look]) -> None:
-    """Each line with its band, thin where some runs have no value; one value is a point."""
-    for line in lines:
-        x, y, low, high = (line.curve[column].to_numpy() for column in ("x", "y", "low", "high"))
-        look = looks[line.label.text]
-        label = f"{line.label.text or 'mean'} ({groups.repeats_text(line.runs, line.seeds)})"
-        if len(x) == 1:
-            axes.plot(x, y, look.marker, color=look.color, label=label)
-            axes.vlines(x, low, high, color=look.color)
-            continue
-        dash = {"color": look.color, "linestyle": look.dash}
-        axes.plot(x, np.where(line.complete, y, np.nan), label=label, **dash)
-        axes.plot(x, np.where(line.complete, np.nan, y), linewidth=0.5, **dash)
-        axes.fill_between(x, low, high, color=look.color, alpha=0.2, linewidth=0)
 
 
 def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -> list[str]:

@@ -83,9 +83,8 @@ def load_search(path: Path) -> StoredSearch:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
     except ImportError as error:
-        raise BadInputError(
-            "a search's report needs Optuna: pip install 'walle[optuna]'"
-        ) from error
+        text = "a search's report needs Optuna: pip install 'walle[optuna]'"
+        raise BadInputError(text) from error
     journal = journal_of(path)
     if journal is None:
         raise BadInputError(f"{path} holds no {JOURNAL}: give the directory of a search")
@@ -99,9 +98,8 @@ def load_search(path: Path) -> StoredSearch:
         raise BadInputError(f"{journal} is no journal of Optuna, or damaged ({error})") from error
     if study is None:
         held = f"several studies ({', '.join(names)})" if names else "no study"
-        raise BadInputError(
-            f"{journal} holds {held}: name the directory of a search, which names its own"
-        )
+        text = "name the directory of a search, which names its own"
+        raise BadInputError(f"{journal} holds {held}: {text}")
     trials = study.get_trials(deepcopy=False)
     if not any(trial.state.name == "COMPLETE" for trial in trials):
         raise BadInputError(f"{journal}: none of {counted(len(trials), 'trial')} is complete yet")
@@ -216,11 +214,7 @@ def history(search: StoredSearch) -> cli.Study:
 
 
 def importances(search: StoredSearch) -> cli.Study:
-    """How much of the differences between good trials each setting explains.
-
-    Raises:
-        BadInputError: too few trials are complete.
-    """
+    """How much of the differences between good trials each setting explains."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     complete = search.named("COMPLETE")

@@ -28,9 +28,8 @@ PART_COLORS = (style.COLORS[3], style.COLORS[4], style.COLORS[5])  # few lines h
 UPRIGHT = 6  # tick labels that fit beside one another
 FLAGS = {
     "--end-to-end": "add the speedup of whole iterations, and the serial part of a round",
-    "--time-to-return": {
+    "--time-to-return R": {
         "type": float,
-        "metavar": "R",
         "help": "add the speedup of the time until return_mean >= R",
     },
     "--paper": cli.PAPER,
@@ -169,11 +168,7 @@ def speedups(cells: list[groups.Cell]) -> list[Speedup]:
 def _all_reached(
     sweep: Sweep, target: float, by: str, *, compiling: bool
 ) -> tuple[list[groups.Cell], list[str]]:
-    """Cells of which every run reached the return `target`, and a sentence about the other cells.
-
-    Raises:
-        BadInputError: there is no such cell.
-    """
+    """The cells in which every run reached a return, and a sentence about the other cells."""
     per_run = scores.first_reached(wall_clock.clock(sweep, compiling=compiling), target)
     reached = {cell.key: cell for cell in groups.measure(sweep, per_run, by)}
     cells, short = [], []

@@ -24,12 +24,11 @@ BINS = 600
 SHOWN_ITERATIONS = 2
 STEADY_DIGITS = 1  # lengths within 5% of each other are alike
 FLAGS = {
-    "--run": {"metavar": "NAME", "help": "the run to draw (default: the first with a trace)"},
-    "--from": {"dest": "start_s", "type": float, "metavar": "S", "help": "first second"},
-    "--to": {"dest": "end_s", "type": float, "metavar": "S", "help": "last second"},
-    "--json": {
+    "--run NAME": "the run to draw (default: the first with a trace)",
+    "--from S": {"dest": "start_s", "type": float, "help": "first second"},
+    "--to S": {"dest": "end_s", "type": float, "help": "last second"},
+    "--json FILE": {
         "type": Path,
-        "metavar": "FILE",
         "help": "the file for the Perfetto trace (default: beside the figure)",
     },
 }

@@ -51,17 +51,12 @@ def build(
     warmup: int = 1,
     title: str | None = None,
 ) -> Report:
-    """The report, not published.
-
-    Raises:
-        BadInputError: wandb-workspaces is not installed.
-    """
+    """The report, not published."""
     try:
         import wandb_workspaces.reports.v2 as wr
     except ImportError as error:
-        raise BadInputError(
-            f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
-        ) from error
+        text = f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
+        raise BadInputError(text) from error
     by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
     groups = [f"config.{key}" for key in (by, *design.line_keys(sweep, by))]
     grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
@@ -149,9 +144,8 @@ def _write(args: argparse.Namespace) -> None:
         try:
             report.save()
         except (wandb.errors.Error, OSError, ValueError) as error:
-            raise BadInputError(
-                f"not published: {error}; the specification is in {path}"
-            ) from error
+            text = f"not published: {error}; the specification is in {path}"
+            raise BadInputError(text) from error
     else:
         print("not published; --save --entity NAME publishes the report")
     address = report.url if args.save else path.resolve().as_uri()

@@ -44,7 +44,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """A parser with the flags that all scripts share, and with a script's own `flags`.
 
-    These hold the arguments of `add_argument` by flag; for a switch its help is enough.
+    These hold the arguments of `add_argument` by flag and metavar, or only the help.
     """
     raw = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(
@@ -65,8 +65,10 @@ def parser(
     p.add_argument("--title", help="write a title above the figure")
     p.add_argument("--show", action="store_true", help="open the figure in a viewer")
     for flag, settings in (flags or {}).items():
-        switch = {"action": "store_true", "help": settings}
-        p.add_argument(flag, **(switch if isinstance(settings, str) else settings))
+        name, _, metavar = flag.partition(" ")
+        more = {"help": settings} if isinstance(settings, str) else settings
+        switch = {"action": "store_true"} if more is not settings else {}
+        p.add_argument(name, **({"metavar": metavar} if metavar else switch), **more)
     return p
 
 
