@@ -10,7 +10,7 @@ them. Intervals are 95% intervals over seeds, with one relative variance for all
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,8 +39,7 @@ FLAGS = {
 }
 
 
-@dataclass(frozen=True)
-class Speedup:
+class Speedup(NamedTuple):
     """A cell and its speedup over the cell with the fewest workers of its line, the base."""
 
     cell: groups.Cell  # the seconds
@@ -304,11 +303,9 @@ def _draw_rounds(axes: style.Axes, found: list[laws.RoundFit], task: str, unit: 
             axes.text(place, 0, f" {line}", rotation=90, fontsize=6, ha="center", va="bottom")
             place += 1
         for workers, shares, cell in zip(fit.workers, fit.shares, fit.fit.cells, strict=True):
-            below = 0.0
-            heights: laws.RoundParts = fit.fit.value.with_shares(shares)
-            for height, color in zip(heights, PART_COLORS, strict=True):
-                axes.bar(place, height, 0.7, below, color=color, linewidth=0)
-                below += height
+            heights = np.array(fit.fit.value.with_shares(shares))
+            below = heights.cumsum() - heights
+            axes.bar([place] * 3, heights, 0.7, below, color=PART_COLORS, linewidth=0)
             axes.plot([place], [cell.compared], "o", color="black", ms=3, zorder=3)
             style.draw_interval(axes, place, cell.interval(positive=True), "black")
             places.append(place)

@@ -61,13 +61,12 @@ def build(
     groups = [f"config.{key}" for key in (by, *design.line_keys(sweep, by))]
     grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
     # Without entity and project a run set takes those of the report, and asks no server.
+    runs = [
+        {"name": name, "filters": f"Metric('Group') = '{name}'"} if name else {"name": "all runs"}
+        for name in wandb_groups(sweep)
+    ]
     grid = wr.PanelGrid(
-        runsets=[
-            wr.Runset(name=name, groupby=groups, filters=f"Metric('Group') = '{name}'")
-            if name
-            else wr.Runset(name="all runs", groupby=groups)
-            for name in wandb_groups(sweep)
-        ],
+        runsets=[wr.Runset(groupby=groups, **named) for named in runs],
         panels=[wr.LinePlot(title=title, x=x, y=[y], **grouped) for title, x, y in CURVES]
         + [wr.BarPlot(title=title, metrics=[y], orientation="v", **grouped) for title, y in BARS],
     )
