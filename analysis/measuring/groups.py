@@ -37,12 +37,9 @@ class Cell:
     names: tuple[str, ...]  # the runs
     seeds: int  # the number of different seeds among the runs
     oversubscribed: bool  # whether a run needed more cores than it had
-    independent: float | None = None  # the number of independent values; None: as many as `values`
-    # The degrees of freedom of the spread; None: one less than the independent values
-    freedom: float | None = None
-    centre: float | None = None  # a centre of the runs other than their mean
-    # The seconds in comparisons, where cells are compared within blocks
-    paired: float | None = None
+    dof: float  # the degrees of freedom of the spread
+    mean: float  # the mean or, in blocks, the median over the runs
+    compared: float  # the mean for comparisons with other cells
     blocks: tuple[str, ...] = ()  # the block of each run, where cells are compared within blocks
     # The bounds of the mean's own interval, where the spread is not that of `values`
     own: tuple[float, float] | None = None
@@ -52,26 +49,10 @@ class Cell:
         """The line and the value on the axis."""
         return self.line, self.by
 
-    @property
-    def mean(self) -> float:
-        """The mean over the runs, or `centre` in its place."""
-        return float(self.values.mean()) if self.centre is None else self.centre
-
-    @property
-    def compared(self) -> float:
-        """The mean for comparisons with other cells: what `draws` are draws of."""
-        return self.mean if self.paired is None else self.paired
-
-    @property
-    def dof(self) -> float:
-        """The degrees of freedom of the spread."""
-        size = self.values.size if self.independent is None else self.independent
-        return size - 1 if self.freedom is None else self.freedom
-
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
-        own = stats.mean_bounds(self.values, positive=positive, size=self.independent)
-        return stats.Interval(self.mean, *(self.own or map(float, own)))
+        ends = stats.mean_bounds(self.values, positive=positive, size=self.dof + 1)
+        return stats.Interval(self.mean, *(self.own or map(float, ends)))
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
@@ -111,14 +92,12 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         names = tuple(name for name in repeats if len(per_run.get(name, ())))
         if not names:
             continue
-        runs = [per_run[name] for name in names]
-        alone = len(runs) == 1
-        values = runs[0] if alone else np.array([r.mean() for r in runs])
+        alone = len(names) == 1
+        values = per_run[names[0]] if alone else np.array([per_run[n].mean() for n in names])
         size = min(values.size, stats.effective_size(values)) if alone else values.size
-        seeds = len({repeats[name] for name in names})
-        hollow = bool(strained & set(names))
-        draws = stats.mean_draws(values, rng, size=size)
-        cells.append(Cell(line, value, values, draws, names, seeds, hollow, independent=size))
+        draws, mean = stats.mean_draws(values, rng, size=size), float(values.mean())
+        seeds, hollow = len({repeats[name] for name in names}), bool(strained & set(names))
+        cells.append(Cell(line, value, values, draws, names, seeds, hollow, size - 1, mean, mean))
     return cells
 
 
@@ -211,10 +190,10 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
         shared.append(
             replace(
                 cell,
-                centre=centre,
-                paired=paired_s,
+                mean=centre,
+                compared=paired_s,
                 blocks=tuple(blocks[name] for name in cell.names if blocks),
-                freedom=within.dof,
+                dof=within.dof,
                 draws=paired_s * np.exp(normal),
                 own=(centre / reach, centre * reach),
             )

@@ -27,6 +27,7 @@ from walle.analysis.measuring.wall_clock import (
     LOCK_STEP,
     iterations_after_warmup,
     mode_of,
+    steps_of,
     timing_after_warmup,
 )
 from walle.analysis.runs import Sweep
@@ -238,7 +239,7 @@ def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Cos
         )
     rounds = read_rounds(sweep, warmup)
     order = [(r.oversubscribed, s.max_lag != 0, s.samplers, s.learners) for r, s, _ in rounds]
-    chosen = [each for each, place in zip(rounds, order, strict=True) if place == min(order)]
+    chosen = [each for each, rank in zip(rounds, order, strict=True) if rank == min(order)]
     first, measured, _ = chosen[0]
     frame = pd.concat([rows for *_, rows in chosen], ignore_index=True)
     measured = replace(measured, steps=max(1, round(frame["steps"].mean() / measured.lanes)))
@@ -298,15 +299,13 @@ def read_rounds(sweep: Sweep, warmup: int) -> list[tuple[Run, Setup, pd.DataFram
     work = ["act_s", "env_step_s", "send_s", "other_s"]
     if not {*work, "publish_s", "evaluate_s", "log_s"} <= set(timing) or "collect_s" not in frame:
         raise BadInputError("a plan needs iterations.csv and timing.csv of the run")
-    steps = frame.groupby("run", observed=True)["env_steps"].diff()
-    frame = frame.assign(steps=steps.fillna(frame["env_steps"] / frame["iteration"]))
     keys, is_agent = ["run", "iteration"], timing["process"].astype(str) == AGENT
     own = timing[~is_agent].assign(busy_s=timing[work].sum(axis=1)).groupby(keys, observed=True)
     agent = timing[is_agent].groupby(keys, observed=True)
     sections = agent[["publish_s", "other_s", "evaluate_s", "log_s"]].sum().add_prefix("agent_")
-    columns = ["iteration_s", "collect_s", "learn_s", "steps"]
+    whole = frame.assign(steps=steps_of(sweep)).set_index(keys)
     found = own[work].mean().assign(variance=own["busy_s"].var()).join(sections, how="inner")
-    found = found.join(frame.set_index(keys)[columns], how="inner")
+    found = found.join(whole[["iteration_s", "collect_s", "learn_s", "steps"]], how="inner")
     found = found.dropna(subset=["act_s", "env_step_s", "learn_s"]).reset_index()
     round_s = found["iteration_s"] - found["agent_evaluate_s"]
     lock_step = {run.name: mode_of(run) == LOCK_STEP for run in sweep.runs}

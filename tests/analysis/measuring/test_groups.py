@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.analysis.synthetic import Job, set_columns, write_sweep
+from tests.analysis.synthetic import Job, cell, set_columns, write_sweep
 from walle.analysis import speedup
 from walle.analysis.measuring import groups, stats
 from walle.analysis.measuring.groups import Cell, blocks_of, share_spread
@@ -67,7 +67,7 @@ def measured(seconds: dict[int, Any], blocks: bool) -> tuple[Any, list[Cell]]:
         names = tuple(f"{n}-{i}" for i in range(len(values)))
         runs += [FakeRun(name, str(i) if blocks else "") for i, name in enumerate(names)]
         draws = stats.mean_draws(np.asarray(values, float), stats.generator(), 50)
-        cells.append(Cell("", n, np.asarray(values, float), draws, names, len(values), False))
+        cells.append(cell(n, values, draws, names))
     return FakeSweep(runs), cells
 
 
