@@ -35,7 +35,7 @@ from walle.analysis.measuring.comparisons import WORKERS, question
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar, fingerprint, newest
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
+from walle.analysis.measuring.groups import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.measuring.scores import evaluated, final_scores, possible_returns
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, page, sentences

@@ -14,7 +14,7 @@ import pandas as pd
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Run, Scalar
 from walle.analysis.measuring.comparisons import WORKERS
-from walle.analysis.measuring.design import NAMING_LEAVES, design
+from walle.analysis.measuring.groups import NAMING_LEAVES, design
 from walle.analysis.measuring.groups import Cell, learnt, lines
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep

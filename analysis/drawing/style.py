@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring.design import sort_key
+from walle.analysis.measuring.groups import sort_key
 from walle.analysis.writing.format import counted
 
 if TYPE_CHECKING:
