@@ -14,7 +14,7 @@ import pandas as pd
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Run, Scalar
 from walle.analysis.measuring.comparisons import WORKERS
-from walle.analysis.measuring.design import NAMING_LEAVES, design
+from walle.analysis.measuring.groups import NAMING_LEAVES, design
 from walle.analysis.measuring.groups import Cell, learnt, lines
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -23,10 +23,7 @@ from walle.analysis.writing.format import joined
 COLUMNS = {
     ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
     ("eval", "return_mean"): "return, mean of\nan evaluation",
-    ("iterations", "env_steps"): "environment steps",
     ("iterations", "round_steps"): "environment steps\nof an iteration",
-    ("eval", "env_steps"): "environment steps",
-    ("episodes", "env_steps"): "environment steps",
 }
 
 BASELINE = "baseline"
@@ -122,11 +119,10 @@ def of_column(file: str, column: str) -> str:
     """The label of a column of FILE.csv, with its unit in brackets."""
     if (file, column) in COLUMNS:
         return COLUMNS[file, column]
-    if column.endswith("_per_s"):
-        return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
-    if column.endswith("_s"):
-        return f"{column.removesuffix('_s').replace('_', ' ')} (s)"
-    return column.replace("_", " ")
+    for ending, unit in (("_per_s", " (1/s)"), ("_s", " (s)")):
+        if column.endswith(ending):
+            return column.removesuffix(ending).replace("_", " ") + unit
+    return "environment steps" if column == "env_steps" else column.replace("_", " ")
 
 
 def identical_groups(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring.design import sort_key
+from walle.analysis.measuring.groups import sort_key
 from walle.analysis.writing.format import counted
 
 if TYPE_CHECKING:
@@ -291,13 +291,6 @@ def mark_cores(axes: Axes, cores: int) -> None:
     if cores < 1 or not low < cores < high:
         return
     axes.axvline(cores, color=IDEAL_GREY, linestyle=":", linewidth=1, zorder=0)
-    axes.annotate(
-        counted(cores, "core"),
-        (cores, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(2, -1),
-        textcoords="offset points",
-        va="top",
-        fontsize=7,
-        color=PAPER_GREY,
-    )
+    look: Any = {"va": "top", "fontsize": 7, "color": PAPER_GREY}
+    place = (cores, 1), (2, -1), ("data", "axes fraction"), "offset points"
+    axes.annotate(counted(cores, "core"), *place, **look)

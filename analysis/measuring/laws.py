@@ -19,7 +19,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import Run
 from walle.analysis.measuring import stats, wall_clock
-from walle.analysis.measuring.design import design
+from walle.analysis.measuring.groups import design
 from walle.analysis.measuring.groups import Cell
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.measuring.wall_clock import AGENT, LOCK_STEP, mode_of
@@ -151,8 +151,7 @@ def fit_cells(cells: list[Cell], fit: Callable[[FloatArray], T]) -> Fit[T]:
     """Calls `fit` for the seconds of the cells, and for each draw of them.
 
     The seconds are stretched, and not what is read from the fit: at a bound many draws have the
-    same serial fraction, and stretching that number adds too little (for a fraction of 2% or 97%
-    from two points with two seeds its interval held the truth in about 90% of 200 trials).
+    same serial fraction, and stretching that number adds too little (docs/analysis.md).
     """
     centres = np.array([cell.compared for cell in cells])
     dof = min(cell.dof for cell in cells)

@@ -106,18 +106,6 @@ class Normalizers:
         self._normalized: Callable[..., Tensor] = partial(normalized, layout)
         self._device = problem.device
 
-    @classmethod
-    def from_settings(cls, settings: Any, problem: Problem) -> Normalizers:
-        """Builds the normalisers from an on-policy algorithm's settings."""
-        return cls(
-            problem,
-            observations=settings.normalize_observations,
-            rewards=settings.normalize_rewards,
-            clip=settings.obs_clip,
-            gamma=settings.gamma,
-            reward_scale=settings.reward_scale,
-        )
-
     def compile(self) -> None:
         """Normalises observations, which must have no images, in C++ from now on.
 

@@ -37,11 +37,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos import native
+from walle.algos import engines
 from walle.algos.base import Capabilities
 from walle.algos.engines import Part
-from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
-from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
+from walle.algos.on_policy.base import OnPolicy, StepBatch
+from walle.algos.on_policy.baselines import BaselineSettings, FitBatch, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
 from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
@@ -60,21 +60,13 @@ TOO_FAR = 4.0  # times the target of the KL divergence
 
 
 @dataclass(kw_only=True)
-class PPOKLSettings(OnPolicySettings):
+class PPOKLSettings(BaselineSettings):
     """Settings in conf/algo/ppo_kl.yaml, which explains every key."""
 
     kl_target: float = positive()
     eta: float = not_negative()
     epochs: int = positive()
     learning_rate: float = positive()
-    value_epochs: int = positive()
-    value_minibatch_size: int = positive()
-    value_learning_rate: float = positive()
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """See `AlgorithmSettings`."""
-        return {"value_minibatch_size": self.value_minibatch_size}
 
 
 class PPOKLBatch(NamedTuple):
@@ -116,10 +108,7 @@ class PPOKL(OnPolicy):
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        fit = FitSettings(
-            settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
-        )
-        self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
+        self.value = NeuralBaseline(net.critic(problem), settings, self.generator, problem)
         self.optimizer = Optimizer(self.loss, self.adam_settings, stop=self.too_far)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
@@ -141,7 +130,7 @@ class PPOKL(OnPolicy):
     def parts(self) -> list[Part]:
         """The policy's steps and the value function's."""
         compile_step = None if self.problem.rounds_vary else self.compile
-        load = self.load_native if native.has_policy(self) else None
+        load = self.load_native if engines.has_policy(self) else None
         policy = Part("policy", self.problem.rounds * self.settings.epochs, load, compile_step)
         return [policy, *self.value.parts(self, rounds=2)]
 
@@ -158,7 +147,7 @@ class PPOKL(OnPolicy):
         loss = Loss(
             "kl_penalty", eta=self.settings.eta, kl_target=target, kl_limit=TOO_FAR * target
         )
-        self.learn_in_cpp(native.passes(self, None, loss))
+        self.learn_in_cpp(engines.passes(self, None, loss))
 
     def compile(self) -> None:
         """Compiles the policy's gradient."""
