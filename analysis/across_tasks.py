@@ -21,7 +21,7 @@ import pandas as pd
 from walle.analysis.drawing import labels, style
 from walle.analysis.drawing.labels import task_of
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring import design, groups, scores, stats
+from walle.analysis.measuring import groups, scores, stats
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted, joined, listed
@@ -39,9 +39,9 @@ FLAGS = {
 def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
     """Interquartile means and performance profiles over all environments of the sweep."""
     first = [] if y else scores.evaluations_first([sweep])
-    keys = [key for key in design.line_keys(sweep, "") if not key.startswith("env.")]
+    keys = [key for key in groups.line_keys(sweep, "") if not key.startswith("env.")]
     default = "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
-    by = design.resolve_key(sweep, by) if by else default
+    by = groups.resolve_key(sweep, by) if by else default
     tasks, matrices = score_matrices(sweep, by, y or ("eval" if first else "return_mean"))
     named = set(matrices) - set(_design(sweep, by)["line"])  # entries that name a value of by
     figure, (left, right) = style.panels(2, height=2.6)
@@ -136,7 +136,7 @@ def score_matrices(
 
 def _design(sweep: Sweep, by: str) -> pd.DataFrame:
     task_key = next(key for key in ("env.id", "env.name", "") if key in sweep.runs[0].config)
-    return design.design(sweep, by, task_key)
+    return groups.design(sweep, by, task_key)
 
 
 def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.measuring import comparisons, design, wall_clock
+from walle.analysis.measuring import comparisons, groups, wall_clock
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 
@@ -35,14 +35,14 @@ def study(
     log: bool = False,
 ) -> cli.Study:
     """Mean seconds of an iteration at every value of `by`, with 95% intervals."""
-    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
+    by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
     column = f"{of}_s"
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     cells = wall_clock.measure_seconds(sweep, iterations, column, by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {column}")
     places = style.axis_places(cell.by for cell in cells)
-    log = log and all(map(design.is_positive, places))
+    log = log and all(map(groups.is_positive, places))
     numeric = all(isinstance(value, int | float) for value in places)
     ideal = of == "collect" and by in comparisons.WORKERS
     papers = published.collection() if paper and by == "sampler.n" else None

@@ -19,7 +19,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring import design, groups, scores, stats, wall_clock
+from walle.analysis.measuring import groups, scores, stats, wall_clock
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined, listed
@@ -39,8 +39,8 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     By default `by` is `sampler.max_lag` where it varies, else what varies, see `axis_of`. A lag
     that is the same in all iterations is no distribution: it has a sentence and no panel.
     """
-    default = MAX_LAG if MAX_LAG in sweep.varying else design.axis_of(sweep)
-    by = design.resolve_key(sweep, by) if by else default
+    default = MAX_LAG if MAX_LAG in sweep.varying else groups.axis_of(sweep)
+    by = groups.resolve_key(sweep, by) if by else default
     frame = wall_clock.iterations_after_warmup(sweep, warmup)
     if "lag_mean" not in frame or not frame["lag_mean"].notna().any():
         raise BadInputError("no run has a value in the column lag_mean")

@@ -18,7 +18,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring import design, groups, stats
+from walle.analysis.measuring import groups, stats
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import listed
@@ -94,12 +94,12 @@ main = cli.command("plot", study, __doc__, FLAGS)
 
 def _looks(sweep: Sweep, by: str | None) -> Looks:
     if by is None:
-        by_run = labels.of_runs(sweep, design.axis_of(sweep))
+        by_run = labels.of_runs(sweep, groups.axis_of(sweep))
         texts = {run: label.text for run, label in by_run.items()}
     else:
-        key = design.resolve_key(sweep, by)
+        key = groups.resolve_key(sweep, by)
         values = {run.name: value for run, value in zip(sweep.runs, sweep.values(key), strict=True)}
-        ordered = sorted(values, key=lambda run: design.sort_key(values[run]))
+        ordered = sorted(values, key=lambda run: groups.sort_key(values[run]))
         texts = {run: labels.of_value(key, values[run]) for run in ordered}
     look_of = labels.looks(texts.values())
     return {run: (text, look_of[text]) for run, text in texts.items()}

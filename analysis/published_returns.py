@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.measuring import design, groups, scores, stats
+from walle.analysis.measuring import groups, scores, stats
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import counted, joined, listed, with_range
@@ -107,7 +107,7 @@ main = cli.command("published_returns", study, __doc__)
 
 def _panels(sweep: Sweep) -> Panels:
     """The entries of each task and algorithm of which an episode has ended."""
-    named = labels.groups(sweep, design.axis_of(sweep))
+    named = labels.groups(sweep, groups.axis_of(sweep))
     named = labels.merged(sweep, named, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     found: dict[tuple[str, str], list[Entry]] = {}

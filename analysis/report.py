@@ -21,7 +21,7 @@ import pandas as pd
 from walle.analysis import compare, iteration_time, lag, returns, speedup, time_percentage, timeline
 from walle.analysis.drawing import labels
 from walle.analysis.loading.directories import fingerprint, newest
-from walle.analysis.measuring import comparisons, design, scores, stats
+from walle.analysis.measuring import comparisons, groups, scores, stats
 from walle.analysis.runs import BadInputError, Sweep, load
 from walle.analysis.search import journal_of, write_page
 from walle.analysis.writing import cli, page, sentences
@@ -41,7 +41,7 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
     """
     times: dict[str, Any] = {"by": by, "warmup": warmup}
     draws: dict[str, Draw] = {}
-    if by in sweep.varying and all(map(design.is_positive, sweep.values(by))):
+    if by in sweep.varying and all(map(groups.is_positive, sweep.values(by))):
         draws["Speedup"] = partial(speedup.study, **times, end_to_end=True, paper=paper)
     draws["Collection time"] = partial(iteration_time.study, **times, paper=paper)
     draws["Learning time"] = partial(iteration_time.study, **times, paper=paper, of="learn")
@@ -77,7 +77,7 @@ def build(
     home: Path | None = None,
 ) -> str:
     """The page as text."""
-    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
+    by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
     about = [sentences.warmup_sentence(warmup), *sentences.machine(sweep)]
     written, draws = set(about), sections(sweep, by, warmup=warmup, paper=paper)
     figures = [page.figure(name, partial(draw, sweep), written) for name, draw in draws.items()]
@@ -127,7 +127,7 @@ def _write(args: argparse.Namespace) -> None:
 
 def ask(sweep: Sweep, by: str) -> str:
     """The question in words: the varying keys, the algorithm and task, the number of seeds."""
-    keys = (by, *(key for key in design.line_keys(sweep, by) if key in sweep.varying))
+    keys = (by, *(key for key in groups.line_keys(sweep, by) if key in sweep.varying))
     what = " and ".join(f"{key} ({_values_of(sweep, key)})" for key in keys)
     fixed = [
         str(sweep.values(key)[0])
@@ -145,11 +145,11 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     Runs that learnt the same count once. Beside the table stand sentences about what the scores
     are; both are empty where no episode has ended.
     """
-    groups = labels.merged(sweep, labels.groups(sweep, by), sweep.iterations, "return_mean")
+    named = labels.merged(sweep, labels.groups(sweep, by), sweep.iterations, "return_mean")
     rows = []
     texts: dict[str, None] = {}
-    for task in dict.fromkeys(task for task, _ in groups):
-        mine = {label.text: names for (of, label), names in groups.items() if of == task}
+    for task in dict.fromkeys(task for task, _ in named):
+        mine = {label.text: names for (of, label), names in named.items() if of == task}
         names = {name for runs in mine.values() for name in runs}
         bounds = scores.possible_returns(r for r in sweep.runs if labels.task_of(r) == task)
         sources = {"training": scores.final_scores(sweep, names, evaluations=False)}
@@ -190,7 +190,7 @@ def _provenance(sweep: Sweep) -> pd.DataFrame:
 
 
 def _values_of(sweep: Sweep, key: str) -> str:
-    return ", ".join(str(value) for value in sorted(set(sweep.values(key)), key=design.sort_key))
+    return ", ".join(str(value) for value in sorted(set(sweep.values(key)), key=groups.sort_key))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.measuring import design, groups, scores, stats, wall_clock
+from walle.analysis.measuring import groups, scores, stats, wall_clock
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined, listed
@@ -69,7 +69,7 @@ def study(
     compiling: bool = False,
 ) -> cli.Study:
     """Learning curves with bands."""
-    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
+    by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
     column, label = X_AXES[x]
     texts = []
     if y is None and not evaluations and x == "steps":

@@ -23,7 +23,6 @@ import pandas as pd
 
 from walle.analysis.loading import directories
 from walle.analysis.loading.directories import BadInputError, LeftOut, Run, Scalar
-from walle.analysis.loading.tables import read_tables
 from walle.analysis.writing.format import counted, listed
 
 __all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]
@@ -144,7 +143,7 @@ class Sweep:
         return pd.DataFrame(rows, columns=["run", "process", "round", "when", "why", "same_bits"])
 
     def _load(self, name: str) -> pd.DataFrame:
-        tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
+        tables = directories.read_tables([run.path / f"{name}.csv" for run in self.runs])
         if tables.dropped:
             runs = listed([self.runs[i].name for i in tables.dropped])
             self.notes.append(

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.measuring import design, groups, laws, scores, stats, wall_clock
+from walle.analysis.measuring import groups, laws, scores, stats, wall_clock
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import listed
@@ -75,7 +75,7 @@ def study(
 
     With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
     """
-    by = design.numeric_axis(sweep, by)
+    by = groups.numeric_axis(sweep, by)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     collection = wall_clock.measure_seconds(sweep, iterations, "collect_s", by)
     cells = {COLLECTION: collection}
@@ -102,7 +102,7 @@ def study(
         if not collection:
             raise BadInputError("no run has a value in the column collect_s")
         values = listed(sorted({f"{cell.by}" for cell in collection}))
-        others = listed(design.line_keys(sweep, by))
+        others = listed(groups.line_keys(sweep, by))
         text = f"a speedup needs runs that differ in {by}, but these have {by}={values}"
         raise BadInputError(f"{text}: what varies is {others}" if others else text)
     for line, group in groups.lines(collection).items():

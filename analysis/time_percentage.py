@@ -16,7 +16,7 @@ import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring import design, groups, stats, wall_clock
+from walle.analysis.measuring import groups, stats, wall_clock
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined
@@ -39,7 +39,7 @@ def study(
     sweep: Sweep, *, by: str | None = None, warmup: int = 1, compiling: bool = False
 ) -> cli.Study:
     """Shares of the wall clock at every value of `by`; the table has their 95% intervals."""
-    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
+    by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
     panels = _shares(sweep, warmup, by, compiling=compiling)
     every = [
         (panel, part, cell)
@@ -55,7 +55,7 @@ def study(
         area.set_title("busy, of the iteration" if panel == BUSY else panel)
         area.set_xlabel("share of time (%)")
     leaf = by.split(".")[-1]
-    named = "" if leaf in design.NAMING_LEAVES else f"{leaf} "
+    named = "" if leaf in groups.NAMING_LEAVES else f"{leaf} "
     names = [joined((line, f"{named}{value}")) for line, value in bars]
     axes[0].set_yticks(range(len(bars)), names)
     axes[0].set_ylim(len(bars) - 0.5, -0.5)

@@ -11,7 +11,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from walle.analysis import speedup
-from walle.analysis.measuring import design
+from walle.analysis.measuring import groups
 from walle.analysis.report import ask
 from walle.analysis.runs import BadInputError, Sweep, load
 from walle.analysis.writing import cli, sentences
@@ -57,8 +57,8 @@ def build(
     except ImportError as error:
         text = f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
         raise BadInputError(text) from error
-    by = design.resolve_key(sweep, by) if by else design.axis_of(sweep)
-    groups = [f"config.{key}" for key in (by, *design.line_keys(sweep, by))]
+    by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
+    keys = [f"config.{key}" for key in (by, *groups.line_keys(sweep, by))]
     grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
     # Without entity and project a run set takes those of the report, and asks no server.
     runs = [
@@ -66,7 +66,7 @@ def build(
         for name in wandb_groups(sweep)
     ]
     grid = wr.PanelGrid(
-        runsets=[wr.Runset(groupby=groups, **named) for named in runs],
+        runsets=[wr.Runset(groupby=keys, **named) for named in runs],
         panels=[wr.LinePlot(title=title, x=x, y=[y], **grouped) for title, x, y in CURVES]
         + [wr.BarPlot(title=title, metrics=[y], orientation="v", **grouped) for title, y in BARS],
     )
