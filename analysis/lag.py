@@ -28,7 +28,6 @@ MAX_LAG = "sampler.max_lag"
 MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
 SPEED = "environment steps per second"
 Lags = list[tuple[groups.Cell, stats.FloatArray]]  # the lag in each iteration of all runs of a cell
-Looks = dict[tuple[str, Scalar], style.Look]  # by the line without its task, and the axis' value
 # A quantity of a cell: its interval, and the number of each run.
 Measured = tuple[groups.Cell, stats.Interval, stats.FloatArray]
 
@@ -180,38 +179,27 @@ def _figure(
         axes[0].set(xlim=(-0.05 * reach, 1.05 * reach), ylim=(0, 103))
         axes[0].set_xlabel("mean lag (policy versions)")
         axes[0].set_ylabel("iterations with at most this lag (%)")
+    of_name = {name: look for (name, _), look in looks.items()}
+    of_name[labels.ALL_LINES] = style.look(0)._replace(color=style.PAPER_GREY)
     for area, ((label, task), mine) in zip(axes[bool(varying) :], drawn.items(), strict=True):
-        _draw_cells(area, task, mine, looks, by)
-        area.set_title(task if len(tasks) > 1 else "")
-        area.set_ylabel(label)
+        at = {value: float(i) for i, value in enumerate(dict.fromkeys(c.by for c, *_ in mine))}
+        shown = list(dict.fromkeys(labels.without_task(cell.line, task) for cell, *_ in mine))
+        for cell, interval, each in mine:  # lines stand beside each other
+            name = labels.without_task(cell.line, task)
+            x = labels.aside(at, shown.index(name), len(shown))[cell.by]
+            look, dots = looks.get((name, cell.by), of_name[name]), each if cell.runs > 1 else ()
+            style.point(area, x, interval, look, hollow=cell.oversubscribed, dots=dots)
+        for name in shown if len(names) > 1 else ():
+            area.plot([], [], of_name[name].marker, color=of_name[name].color, label=name)
+        area.set_xticks(range(len(at)), [str(value) for value in at])
+        area.set_xlim(-0.5, len(at) - 0.5)
+        area.set(xlabel=style.axis_name(by), ylabel=label, title=task if len(tasks) > 1 else "")
         if label == SPEED:
             style.from_zero(area)
     if any(cell.oversubscribed for mine in drawn.values() for cell, *_ in mine):
         style.explain_hollow(axes[-1])
     style.legend(figure)
     return figure
-
-
-def _draw_cells(
-    axes: style.Axes, task: str, measured: list[Measured], looks: Looks, by: str
-) -> None:
-    """Draws a marker, an interval and the seeds for each cell; lines stand beside each other."""
-    values = dict.fromkeys(cell.by for cell, *_ in measured)
-    ticks = {value: float(i) for i, value in enumerate(values)}
-    names = list(dict.fromkeys(labels.without_task(cell.line, task) for cell, *_ in measured))
-    of_name = {name: look for (name, _), look in looks.items()}
-    of_name[labels.ALL_LINES] = style.look(0)._replace(color=style.PAPER_GREY)
-    for cell, interval, each in measured:
-        name = labels.without_task(cell.line, task)
-        x = labels.aside(ticks, names.index(name), len(names))[cell.by]
-        look, dots = looks.get((name, cell.by), of_name[name]), each if cell.runs > 1 else ()
-        style.point(axes, x, interval, look, hollow=cell.oversubscribed, dots=dots)
-    if len({name for name, _ in looks}) > 1:
-        for name in names:
-            axes.plot([], [], of_name[name].marker, color=of_name[name].color, label=name)
-    axes.set_xticks(range(len(ticks)), [str(value) for value in ticks])
-    axes.set_xlim(-0.5, len(ticks) - 0.5)
-    axes.set_xlabel(style.axis_name(by))
 
 
 if __name__ == "__main__":
