@@ -212,8 +212,8 @@ def _verdict(
     labels = {comparison.label for comparison in of_quantity[:-1]}
     if last.of.seeded and not last.of.learned:  # combined over numbers of workers first
         labels = {pairing.learning for pairing in pairings}
-    kind = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
-    where = f" over {len(last.tasks)} {kind}" if several else ""
+    noun = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
+    where = f" over {len(last.tasks)} {noun}" if several else ""
     interval, neutral, text = last.ratio, 1.0, f"{name}: {b} / {a} = {last.ratio}"
     if last.of.name == SCORE:
         interval, neutral = last.scaled if several else last.difference, 0.0
@@ -313,10 +313,10 @@ def _limits(intervals: list[stats.Interval], field: str) -> tuple[float, float]:
     if field == "improvement":
         return 0.0, 1.0
     ratio = field == "ratio"
-    place, back = (math.log, math.exp) if ratio else (float, float)
-    values = [place(x.value) for x in intervals] + [place(NEUTRAL[field])]
-    lows = [place(x.low) for x in intervals if x.low == x.low and (x.low > 0 or not ratio)]
-    highs = [place(x.high) for x in intervals if x.high == x.high]
+    scale, back = (math.log, math.exp) if ratio else (float, float)
+    values = [scale(x.value) for x in intervals] + [scale(NEUTRAL[field])]
+    lows = [scale(x.low) for x in intervals if x.low == x.low and (x.low > 0 or not ratio)]
+    highs = [scale(x.high) for x in intervals if x.high == x.high]
     low, high = min(values), max(values)
     span = high - low or max(abs(high), 1.0) * 0.1
     low = max(min([low, *lows]), low - REACH * span)

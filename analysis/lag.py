@@ -184,10 +184,10 @@ def _figure(
     for area, ((label, task), mine) in zip(axes[bool(varying) :], drawn.items(), strict=True):
         at = {value: float(i) for i, value in enumerate(dict.fromkeys(c.by for c, *_ in mine))}
         shown = list(dict.fromkeys(labels.without_task(cell.line, task) for cell, *_ in mine))
-        for cell, interval, each in mine:  # lines stand beside each other
+        for cell, interval, per_run in mine:  # lines stand beside each other
             name = labels.without_task(cell.line, task)
             x = labels.aside(at, shown.index(name), len(shown))[cell.by]
-            look, dots = looks.get((name, cell.by), of_name[name]), each if cell.runs > 1 else ()
+            look, dots = looks.get((name, cell.by), of_name[name]), per_run if cell.runs > 1 else ()
             style.point(area, x, interval, look, hollow=cell.oversubscribed, dots=dots)
         for name in shown if len(names) > 1 else ():
             area.plot([], [], of_name[name].marker, color=of_name[name].color, label=name)

@@ -110,7 +110,7 @@ def _panels(sweep: Sweep) -> Panels:
     named = labels.groups(sweep, groups.axis_of(sweep))
     named = labels.merged(sweep, named, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
-    found: dict[tuple[str, str], list[Entry]] = {}
+    reached: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in named.items():
         algorithm = algorithms[names[0]]
         rows = sweep.iterations[sweep.iterations["run"].isin(names)]
@@ -123,10 +123,10 @@ def _panels(sweep: Sweep) -> Panels:
                 best_evaluation(sweep.evaluations, names, "stochastic_return_mean", STOCHASTIC),
             )
             entries = (_entry(FINAL, ends, steps), *filter(None, evaluations))
-            mine = found.setdefault((task, algorithm), [])
+            mine = reached.setdefault((task, algorithm), [])
             mine.extend(entry._replace(who=who) for entry in entries)
     panels = {}
-    for (task, algorithm), entries_ in sorted(found.items()):
+    for (task, algorithm), entries_ in sorted(reached.items()):
         bounds = scores.possible_returns(r for r in sweep.runs if labels.task_of(r) == task)
         every = [*entries_, *theirs(task, algorithm)]
         panels[task, algorithm] = [entry._replace(bounds=bounds) for entry in every]

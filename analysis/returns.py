@@ -78,11 +78,11 @@ def study(
     file, ended = ("eval", "evaluation") if evaluations else ("iterations", "episode")
     y = "return_mean" if y is None or y == "eval" else y
     lines: list[Line] = []
-    for each, key in ((sweep, by), (baseline, None)):
-        if each is not None:
-            frame = each.evaluations if evaluations else wall_clock.clock(each, compiling=compiling)
+    for runs, key in ((sweep, by), (baseline, None)):
+        if runs is not None:
+            frame = runs.evaluations if evaluations else wall_clock.clock(runs, compiling=compiling)
             groups.require(frame, column, y, file=file)
-            mine = _lines(each, key, frame, column, y, iqm=iqm)
+            mine = _lines(runs, key, frame, column, y, iqm=iqm)
             if not mine:
                 raise BadInputError(f"{y} is empty in every run: no {ended} has ended yet")
             lines += mine
@@ -97,8 +97,8 @@ def study(
         mine = [line for line in lines if line.task == task]
         for line in mine:  # thin where some runs have no value; one value is a point
             xs, ys, low, high = (line.curve[key].to_numpy() for key in ("x", "y", "low", "high"))
-            look, runs = looks[line.label.text], groups.repeats_text(line.runs, line.seeds)
-            name = f"{line.label.text or 'mean'} ({runs})"
+            look, repeats = looks[line.label.text], groups.repeats_text(line.runs, line.seeds)
+            name = f"{line.label.text or 'mean'} ({repeats})"
             if len(xs) == 1:
                 area.plot(xs, ys, look.marker, color=look.color, label=name)
                 area.vlines(xs, low, high, color=look.color)
@@ -238,10 +238,10 @@ def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> stats
     run starts. Runs with one value each, at the same x, have one point.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
-    begin, end = float(spans["min"].max()), float(spans["max"].max())
-    if begin > spans["max"].min():
-        begin = float(spans["min"].min())
-    return np.unique(np.linspace(begin, end, points))
+    start, end = float(spans["min"].max()), float(spans["max"].max())
+    if start > spans["max"].min():
+        start = float(spans["min"].min())
+    return np.unique(np.linspace(start, end, points))
 
 
 def curve(

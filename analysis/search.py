@@ -294,7 +294,7 @@ def _scale(space: Any) -> tuple[Callable[[Any], float], dict[float, str]]:
     low, high = space.low, space.high if space.high > space.low else space.low + 1.0
     turn: Callable[[float], float] = math.log10 if space.log else float
 
-    def place(value: Any) -> float:
+    def height(value: Any) -> float:
         return (turn(float(value)) - turn(low)) / (turn(high) - turn(low))
 
     locator = LogLocator(numticks=TICKS) if space.log else MaxNLocator(TICKS)
@@ -303,4 +303,4 @@ def _scale(space: Any) -> tuple[Callable[[Any], float], dict[float, str]]:
         ticks = np.arange(low, high + space.step / 2, space.step)
     inside = [float(tick) for tick in ticks if low <= tick <= high]
     inside = inside if len(inside) > 1 else [low, high]
-    return place, {place(tick): f"{tick:,.4g}" for tick in inside}
+    return height, {height(tick): f"{tick:,.4g}" for tick in inside}

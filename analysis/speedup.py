@@ -46,7 +46,7 @@ class Speedup(NamedTuple):
     base: float  # the number of workers of the base
     speedup: stats.Interval  # the speedup over the base, with its interval
     # [runs] the speedup of each run over the base, within its block where blocks are known
-    each: stats.FloatArray
+    per_run: stats.FloatArray
 
     @property
     def n(self) -> float:
@@ -148,7 +148,7 @@ def speedups(cells: list[groups.Cell]) -> list[Speedup]:
     base_s: dict[str, list[float]] = {}
     for block, value in zip(base.blocks, base.per_run, strict=bool(base.blocks)):
         base_s.setdefault(block, []).append(float(value))
-    found = []
+    points = []
     for cell in cells:
         value, dof = base.compared / cell.compared, min(base.dof, cell.dof)
         bounds = (1.0, 1.0) if cell is base else (math.nan, math.nan)
@@ -156,12 +156,12 @@ def speedups(cells: list[groups.Cell]) -> list[Speedup]:
             variance = float(np.log(base.draws).var() + np.log(cell.draws).var())
             reach = math.exp(stats.student(dof) * math.sqrt(variance))
             bounds = value / reach, value * reach
-        each = base.mean / cell.per_run
+        ratios = base.mean / cell.per_run
         if cell.blocks:
             pairs = zip(cell.blocks, cell.per_run, strict=True)
-            each = np.array([np.mean(base_s[b]) / seconds for b, seconds in pairs if b in base_s])
-        found.append(Speedup(cell, float(base.by), stats.Interval(value, *bounds), each))
-    return found
+            ratios = np.array([np.mean(base_s[b]) / seconds for b, seconds in pairs if b in base_s])
+        points.append(Speedup(cell, float(base.by), stats.Interval(value, *bounds), ratios))
+    return points
 
 
 def _all_reached(
@@ -197,8 +197,8 @@ def _table(sweep: Sweep, points: Points, by: str, rounds: list[laws.RoundFit]) -
     }
     lanes = {run.name: sentences.lanes_text(run.lanes) for run in sweep.runs}
     rows = []
-    for name, found in points.items():
-        for line, point in ((line, point) for line in found for point in found[line]):
+    for name, of_line in points.items():
+        for line, point in ((line, point) for line in of_line for point in of_line[line]):
             cell = point.cell
             of_round = parts.get(cell.names, {}) if name == END_TO_END else {}
             rows.append(
@@ -224,8 +224,8 @@ def _figure(
     """A panel for each quantity and task; one for each task's rounds, if these are given."""
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
     panels: dict[tuple[str, str], Lines] = {}
-    for name, found in points.items():
-        for line, group in found.items():
+    for name, of_line in points.items():
+        for line, group in of_line.items():
             task = task_of[group[0].cell.names[0]]
             panels.setdefault((name, task), {})[labels.without_task(line, task)] = group
     tasks = list(dict.fromkeys(task for _, task in panels))
@@ -234,8 +234,8 @@ def _figure(
     first, *others = [area for row in rows[: len(points)] for area in row]
     for area in others:  # one scale of the speedups, with its numbers at the left
         area.sharey(first)
-        place = area.get_subplotspec()
-        area.tick_params(labelleft=place is not None and place.is_first_col())
+        cell = area.get_subplotspec()
+        area.tick_params(labelleft=cell is not None and cell.is_first_col())
     if rounds:
         for area, task in zip(rows.pop(), tasks, strict=True):
             mine = [fit for fit in rounds if task_of[fit.fit.cells[0].names[0]] == task]
@@ -256,16 +256,16 @@ def _figure(
 
 
 def _draw_panel(
-    axes: style.Axes, found: Lines, looks: Looks, by: str, *, paper: bool, log: bool, fit_all: bool
+    axes: style.Axes, lines: Lines, looks: Looks, by: str, *, paper: bool, log: bool, fit_all: bool
 ) -> None:
-    places = style.axis_places(point.n for points in found.values() for point in points)
-    for i, (line, points) in enumerate(found.items()):
-        beside, look = labels.aside(places, i, len(found), log=log), looks[line]
+    places = style.axis_places(point.n for points in lines.values() for point in points)
+    for i, (line, points) in enumerate(lines.items()):
+        beside, look = labels.aside(places, i, len(lines), log=log), looks[line]
         over = "" if points[0].base == 1 else f", over {points[0].base:g}"
         label = f"{line or 'measured'} ({sentences.repeats_label(p.cell for p in points)}{over})"
         for point in points:
             compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
-            hollow, dots = point.cell.oversubscribed, point.each if compared else ()
+            hollow, dots = point.cell.oversubscribed, point.per_run if compared else ()
             style.point(axes, beside[point.n], point.speedup, look, hollow=hollow, dots=dots)
         axes.plot([], [], look.marker, color=look.color, label=label)
         cells = [point.cell for point in points]
@@ -277,28 +277,28 @@ def _draw_panel(
             axes.plot(n, np.where(inside, speedup, np.nan), "-", color=look.color, lw=1)
             axes.plot(n, np.where(inside, np.nan, speedup), color=look.color, ls=BEYOND, lw=1)
             axes.plot([], [], color=style.PAPER_GREY, lw=1, label="Amdahl's law, fitted")
-    most = max(point.n for points in found.values() for point in points)
+    most = max(point.n for points in lines.values() for point in points)
     if paper:
         published.draw(axes, published.collection(), "speedup")
         most = max(most, float(published.collection()["n"].max()))
-    base = min(points[0].base for points in found.values())
+    base = min(points[0].base for points in lines.values())
     reach = np.array([base, most])
     axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
     axes.set_xlabel(style.axis_name(by))
     axes.margins(x=0.1)
-    hollow = any(point.cell.oversubscribed for group in found.values() for point in group)
+    hollow = any(point.cell.oversubscribed for group in lines.values() for point in group)
     style.scale_axes(axes, places, log=log, hollow=hollow, base=2)
     if paper:
         published.extend_ticks(axes, published.collection())
 
 
-def _draw_rounds(axes: style.Axes, found: list[laws.RoundFit], task: str, unit: str) -> None:
+def _draw_rounds(axes: style.Axes, fits: list[laws.RoundFit], task: str, unit: str) -> None:
     """A bar of the fitted parts for each number of samplers and learners; dots are measured."""
-    if not found:
+    if not fits:
         axes.remove()
         return
     place, places, names = 0, [], []
-    for fit in found:
+    for fit in fits:
         if line := labels.without_task(fit.line, task):
             axes.text(place, 0, f" {line}", rotation=90, fontsize=6, ha="center", va="bottom")
             place += 1
@@ -315,7 +315,7 @@ def _draw_rounds(axes: style.Axes, found: list[laws.RoundFit], task: str, unit: 
     axes.set_xlim(-0.6, place - 0.4)
     axes.set_xlabel("samplers \u00d7 learners")
     axes.set_ylabel(f"seconds\nper {unit}")
-    varied = (True, *(any(kind) for kind in zip(*(fit.varied for fit in found), strict=True)))
+    varied = (True, *(any(flags) for flags in zip(*(fit.varied for fit in fits), strict=True)))
     for name, color, there in zip(PARTS, PART_COLORS, varied, strict=True):
         if there:
             axes.bar(0, 0, color=color, linewidth=0, label=name)  # for the legend
