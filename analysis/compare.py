@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
+from walle.analysis.drawing import style
 from walle.analysis.measuring import comparisons, groups, scores, stats, wall_clock
 from walle.analysis.measuring.comparisons import OVERALL, SCORE, SPEEDS, Comparison, Quantity
-from walle.analysis.drawing import style
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted, listed

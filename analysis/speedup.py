@@ -198,7 +198,7 @@ def _table(sweep: Sweep, points: Points, by: str, rounds: list[laws.RoundFit]) -
     lanes = {run.name: sentences.lanes_text(run.lanes) for run in sweep.runs}
     rows = []
     for name, of_line in points.items():
-        for line, point in ((line, point) for line in of_line for point in of_line[line]):
+        for line, point in ((line, p) for line, mine in of_line.items() for p in mine):
             cell = point.cell
             of_round = parts.get(cell.names, {}) if name == END_TO_END else {}
             rows.append(

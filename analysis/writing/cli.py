@@ -67,7 +67,7 @@ def parser(
     for flag, settings in (flags or {}).items():
         name, _, metavar = flag.partition(" ")
         more = {"help": settings} if isinstance(settings, str) else settings
-        switch = {"action": "store_true"} if more is not settings else {}
+        switch: dict[str, Any] = {"action": "store_true"} if more is not settings else {}
         p.add_argument(name, **({"metavar": metavar} if metavar else switch), **more)
     return p
 
