@@ -26,7 +26,7 @@ from torch import Tensor
 
 from walle.algos.engines import Part
 from walle.algos.on_policy.ppo_kl import PPOKL, PPOKLBatch, PPOKLSettings
-from walle.algos.problem import Problem
+from walle.algos.base import Problem
 from walle.learning.adam import Result
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Layout

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.problem import Problem
+from walle.algos.base import Capabilities, CompilableSettings, Problem
 from walle.errors import ConfigError, not_negative, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step

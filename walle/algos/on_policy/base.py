@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings
+from walle.algos.base import Capabilities, CompilableSettings, Problem
 from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.on_policy.rows import SequenceInputs, make_rows
-from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses, returns
 from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState

@@ -38,12 +38,11 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, StepBatch
 from walle.algos.on_policy.baselines import BaselineSettings, FitBatch, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
-from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
 from walle.learning.adam import Result, TrainState
