@@ -24,8 +24,7 @@ from walle.analysis.drawing import labels, style
 from walle.analysis.drawing.labels import task_of
 from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.groups import design, line_keys, resolve_key
-from walle.analysis.measuring.groups import column_per_run, learnt
+from walle.analysis.measuring.groups import column_per_run, design, learnt, line_keys, resolve_key
 from walle.analysis.measuring.scores import evaluations_first, final_returns
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from walle.analysis.measuring.comparisons import WORKERS
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.groups import axis_of, is_positive, resolve_key
-from walle.analysis.measuring.groups import Cell
+from walle.analysis.measuring.comparisons import WORKERS
+from walle.analysis.measuring.groups import Cell, axis_of, is_positive, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, sentences
 

@@ -21,8 +21,15 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring.groups import axis_of, resolve_key
-from walle.analysis.measuring.groups import Cell, column_per_run, learnt, lines, measure
+from walle.analysis.measuring.groups import (
+    Cell,
+    axis_of,
+    column_per_run,
+    learnt,
+    lines,
+    measure,
+    resolve_key,
+)
 from walle.analysis.measuring.scores import final_returns, possible_returns
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.measuring.wall_clock import (

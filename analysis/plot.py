@@ -20,8 +20,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring.groups import axis_of, resolve_key, sort_key
-from walle.analysis.measuring.groups import require
+from walle.analysis.measuring.groups import axis_of, require, resolve_key, sort_key
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli

@@ -23,8 +23,7 @@ import pandas as pd
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import scores, stats
-from walle.analysis.measuring.groups import axis_of
-from walle.analysis.measuring.groups import column_per_run
+from walle.analysis.measuring.groups import axis_of, column_per_run
 from walle.analysis.measuring.stats import Interval, Reported
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli

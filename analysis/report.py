@@ -31,10 +31,10 @@ from walle.analysis import (
     time_percentage,
     timeline,
 )
-from walle.analysis.measuring.comparisons import WORKERS, question
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar, fingerprint, newest
 from walle.analysis.measuring import stats
+from walle.analysis.measuring.comparisons import WORKERS, question
 from walle.analysis.measuring.groups import axis_of, is_positive, line_keys, resolve_key, sort_key
 from walle.analysis.measuring.scores import evaluated, final_scores, possible_returns
 from walle.analysis.runs import Sweep, load

@@ -20,8 +20,7 @@ from walle.analysis.drawing import labels, published, style
 from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import scores, stats
-from walle.analysis.measuring.groups import axis_of, resolve_key
-from walle.analysis.measuring.groups import repeats_text, require
+from walle.analysis.measuring.groups import axis_of, repeats_text, require, resolve_key
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.measuring.wall_clock import clock
 from walle.analysis.runs import Sweep

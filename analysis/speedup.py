@@ -20,8 +20,7 @@ import pandas as pd
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import laws, stats, wall_clock
-from walle.analysis.measuring.groups import line_keys, numeric_axis
-from walle.analysis.measuring.groups import Cell, lines, measure
+from walle.analysis.measuring.groups import Cell, line_keys, lines, measure, numeric_axis
 from walle.analysis.measuring.laws import RoundFit, RoundParts
 from walle.analysis.measuring.scores import first_reached
 from walle.analysis.measuring.stats import FloatArray

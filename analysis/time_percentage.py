@@ -16,8 +16,14 @@ import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring.groups import NAMING_LEAVES, axis_of, resolve_key
-from walle.analysis.measuring.groups import Cell, measure, require
+from walle.analysis.measuring.groups import (
+    NAMING_LEAVES,
+    Cell,
+    axis_of,
+    measure,
+    require,
+    resolve_key,
+)
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.measuring.wall_clock import AGENT, iterations_after_warmup, timing_after_warmup
 from walle.analysis.runs import Sweep

@@ -12,9 +12,9 @@ import pytest
 from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
 from walle.analysis import compare, speedup
 from walle.analysis import compare as forest
-from walle.analysis.measuring.comparisons import match, question, restricted
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.comparisons import match, question, restricted
 from walle.analysis.measuring.stats import Interval
 from walle.analysis.runs import load
 

@@ -250,7 +250,7 @@ def _steps_of(decay: Tensor) -> Tensor:
 
 
 def due_blocks(env_steps: int, per_step: float, starts: int, block: int) -> int:
-    """The blocks of `block` updates due by then: `per_step` for every step after the first `starts`.
+    """The blocks that are due by then: `per_step` updates for every step after the first `starts`.
 
     The count depends only on the environment steps so far, so every mode takes the same updates.
     Updates are taken in whole blocks; a remainder waits.

@@ -130,7 +130,7 @@ class OnPolicy(ABC):
         self.env_steps = 0
         self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
-        self.vector = self.policy.init(self.generator).to(problem.device)
+        self.vector: Tensor = self.policy.init(self.generator).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
 
     @property
