@@ -35,8 +35,7 @@ from walle.agent.provenance import write_provenance
 from walle.agent.recorder import Filming, Recorder
 from walle.agent.run_directory import Status, set_aside_previous
 from walle.agent.sinks import make_sinks
-from walle.algos.base import Algorithm
-from walle.algos.problem import Problem
+from walle.algos.base import Algorithm, Problem
 from walle.config import config_hash, to_dict, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec

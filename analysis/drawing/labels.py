@@ -14,8 +14,7 @@ import pandas as pd
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Run, Scalar
 from walle.analysis.measuring.comparisons import WORKERS
-from walle.analysis.measuring.groups import NAMING_LEAVES, design
-from walle.analysis.measuring.groups import Cell, learnt, lines
+from walle.analysis.measuring.groups import NAMING_LEAVES, Cell, design, learnt, lines
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing.format import joined
@@ -125,29 +124,21 @@ def of_column(file: str, column: str) -> str:
     return "environment steps" if column == "env_steps" else column.replace("_", " ")
 
 
-def identical_groups(
-    learnt: Mapping[str, Mapping[Scalar, FloatArray]],
-) -> list[list[str]]:
+def identical_groups(learnt: Mapping[str, Mapping[Scalar, FloatArray]]) -> list[list[str]]:
     """The labels of `learnt` in groups whose runs learnt the same at every seed they share."""
 
-    def agree(a: FloatArray, b: FloatArray) -> bool:  # as far as the shorter one goes
-        rows = min(len(a), len(b))
-        return bool(rows) and np.array_equal(a[:rows], b[:rows], equal_nan=True)
-
-    def informative(a: FloatArray, b: FloatArray) -> bool:
-        # With one seed the first row is the same, whatever is learnt from it.
-        return bool(np.isfinite(a[1 : min(len(a), len(b))]).all(axis=1).any())
+    def alike(pairs: list[tuple[FloatArray, FloatArray]]) -> bool:
+        # As far as the shorter one goes. With one seed the first row is the same, whatever is
+        # learnt from it.
+        cut = [(a[: len(b)], b[: len(a)]) for a, b in pairs]
+        same = all(len(a) and np.array_equal(a, b, equal_nan=True) for a, b in cut)
+        return same and any(np.isfinite(a[1:]).all(axis=1).any() for a, _ in cut)
 
     groups: list[list[str]] = []
     for label, mine in learnt.items():
         for group in groups:
-            pairs = [
-                (mine[seed], learnt[other][seed])
-                for other in group
-                for seed in mine
-                if seed in learnt[other]
-            ]
-            if all(agree(*pair) for pair in pairs) and any(informative(*pair) for pair in pairs):
+            others = [learnt[other] for other in group]
+            if alike([(mine[s], other[s]) for other in others for s in mine if s in other]):
                 group.append(label)
                 break
         else:
@@ -189,9 +180,7 @@ def looks(names: Iterable[str]) -> dict[str, style.Look]:
     return {name: style.look(i) for i, name in enumerate(dict.fromkeys(names))}
 
 
-def axes_of(
-    tasks: Collection[str], rows: int = 1
-) -> tuple[style.Figure, list[list[style.Axes]]]:
+def axes_of(tasks: Collection[str], rows: int = 1) -> tuple[style.Figure, list[list[style.Axes]]]:
     """A figure with a panel for each task in each row; many tasks take more rows of panels.
 
     A row of a single task is one panel, and three such rows stand side by side.

@@ -223,7 +223,8 @@ def _cut_intervals(axes: Axes) -> None:
     bottom, top = axes.get_ylim()
     same: Any = {"ms": 4, "transform": axes.get_xaxis_transform(), "clip_on": False, "zorder": 3}
     for bar in [line for line in axes.get_lines() if line.get_gid() == INTERVAL]:
-        (x, _), (low, high) = bar.get_data()  # type: ignore[misc]
+        ends: Any = bar.get_data()
+        (x, _), (low, high) = ends
         if low < bottom:
             axes.plot(x, 0, "v", color=bar.get_color(), **same)
         if high > top:

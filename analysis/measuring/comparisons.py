@@ -11,8 +11,14 @@ import numpy as np
 
 from walle.analysis.loading.directories import BadInputError, Run, Scalar
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.groups import NAMING_LEAVES, line_keys, resolve_key, sort_key
-from walle.analysis.measuring.groups import measure, share_spread
+from walle.analysis.measuring.groups import (
+    NAMING_LEAVES,
+    line_keys,
+    measure,
+    resolve_key,
+    share_spread,
+    sort_key,
+)
 from walle.analysis.measuring.stats import Estimate, Interval, Sides
 from walle.analysis.measuring.wall_clock import iterations_after_warmup, seconds_per_run, unit_of
 from walle.analysis.runs import Sweep

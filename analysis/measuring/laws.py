@@ -19,8 +19,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import Run
 from walle.analysis.measuring import stats, wall_clock
-from walle.analysis.measuring.groups import design
-from walle.analysis.measuring.groups import Cell
+from walle.analysis.measuring.groups import Cell, design
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.measuring.wall_clock import AGENT, LOCK_STEP, mode_of
 from walle.analysis.runs import Sweep

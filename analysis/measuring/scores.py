@@ -151,4 +151,6 @@ def possible_values(column: str, runs: Iterable[Run] = ()) -> Ends:
 @cache
 def _possible_returns() -> dict[str, Ends]:
     with RETURNS.open(newline="", encoding="utf-8") as file:
-        return {row["task"]: (float(row["low"]), float(row["high"])) for row in csv.DictReader(file)}
+        return {
+            row["task"]: (float(row["low"]), float(row["high"])) for row in csv.DictReader(file)
+        }

@@ -9,8 +9,7 @@ import pandas as pd
 
 from walle.analysis.loading.directories import DamagedError, Scalar, read_json
 from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.groups import changing_together, sort_key
-from walle.analysis.measuring.groups import Cell, blocks_of
+from walle.analysis.measuring.groups import Cell, blocks_of, changing_together, sort_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing.format import counted, listed, table_digits, with_range
 

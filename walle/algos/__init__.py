@@ -9,8 +9,7 @@ from walle.errors import ConfigError, nearest
 from walle.system.importing import imported, require_picklable
 
 if TYPE_CHECKING:
-    from walle.algos.base import Algorithm
-    from walle.algos.problem import Problem
+    from walle.algos.base import Algorithm, Problem
     from walle.nets.factory import NetSettings
 
 REGISTRY = {

@@ -10,8 +10,8 @@ import pytest
 
 from tests.analysis.synthetic import Job, cell, set_columns, write_sweep
 from walle.analysis import speedup
-from walle.analysis.measuring import groups, stats
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring import groups, stats
 from walle.analysis.measuring.groups import (
     Cell,
     blocks_of,
@@ -115,11 +115,11 @@ def test_intervals_at_two_seeds_are_those_of_all_cells() -> None:
     """Student's t is 12.7 with one degree of freedom and 3.18 with three."""
     sweep, cells = measured({1: [8.0, 8.4], 2: [4.0, 4.2], 4: [2.0, 2.1]}, blocks=False)
     deviation = np.log(1.05) / np.sqrt(2)  # of each pair, so of all
-    for cell in share_spread(sweep, cells):
+    for shared in share_spread(sweep, cells):
         reach = 3.182 * deviation / np.sqrt(2)
-        assert cell.dof == 3
-        assert cell.interval() == pytest.approx(
-            (cell.mean, cell.mean * np.exp(-reach), cell.mean * np.exp(reach)), rel=1e-3
+        assert shared.dof == 3
+        assert shared.interval() == pytest.approx(
+            (shared.mean, shared.mean * np.exp(-reach), shared.mean * np.exp(reach)), rel=1e-3
         )
 
 

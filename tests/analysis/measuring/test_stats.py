@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from walle.analysis.measuring import comparisons
+from walle.analysis.measuring import comparisons, stats
 from walle.analysis.measuring.comparisons import Seeded
-from walle.analysis.measuring import stats
 from walle.analysis.measuring.stats import Estimate, Interval, Sides
 from walle.analysis.writing.format import digits
 

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.problem import Problem
+from walle.algos.base import Capabilities, CompilableSettings, Problem
 from walle.errors import ConfigError, not_negative, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step
@@ -251,7 +250,7 @@ def _steps_of(decay: Tensor) -> Tensor:
 
 
 def due_blocks(env_steps: int, per_step: float, starts: int, block: int) -> int:
-    """The blocks of `block` updates due by then: `per_step` for every step after the first `starts`.
+    """The blocks that are due by then: `per_step` updates for every step after the first `starts`.
 
     The count depends only on the environment steps so far, so every mode takes the same updates.
     Updates are taken in whole blocks; a remainder waits.

@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.off_policy.base import ContinuousOffPolicy, OffPolicySettings, Sample
-from walle.algos.problem import Problem
 from walle.errors import ConfigError
 from walle.learning import losses
 from walle.learning.adam import TrainState

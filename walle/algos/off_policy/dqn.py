@@ -33,9 +33,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample
-from walle.algos.problem import Problem
 from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState

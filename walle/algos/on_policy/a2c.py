@@ -26,11 +26,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicyActorCritic, OnPolicySettings, RowBatch
 from walle.algos.on_policy.experience import Experience
-from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.adam import AdamSettings

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings
+from walle.algos.base import Capabilities, CompilableSettings, Problem
 from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.on_policy.rows import SequenceInputs, make_rows
-from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses, returns
 from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState
@@ -131,7 +130,7 @@ class OnPolicy(ABC):
         self.env_steps = 0
         self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
-        self.vector = self.policy.init(self.generator).to(problem.device)
+        self.vector: Tensor = self.policy.init(self.generator).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
 
     @property

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
+from walle.algos.base import Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicySettings
-from walle.algos.problem import Problem
 from walle.errors import positive
 from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.losses import value_loss

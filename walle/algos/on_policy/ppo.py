@@ -33,7 +33,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import (
     OnPolicyActorCritic,
@@ -42,7 +42,6 @@ from walle.algos.on_policy.base import (
     schedule_factor,
 )
 from walle.algos.on_policy.experience import Experience
-from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings

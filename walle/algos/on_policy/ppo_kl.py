@@ -38,12 +38,11 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, StepBatch
 from walle.algos.on_policy.baselines import BaselineSettings, FitBatch, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
-from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
 from walle.learning.adam import Result, TrainState
@@ -170,7 +169,9 @@ class PPOKL(OnPolicy):
         batch = self.batch(experience)
         used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
-        kl = self.kl(batch)
+        with torch.no_grad():  # E[KL(old || new)] over the round's observations
+            dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.obs)
+            kl = float(self.policy.kl(batch.dist, dist).mean())
         self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)
         return {
             "policy_loss": result.info["policy_loss"],
@@ -200,12 +201,6 @@ class PPOKL(OnPolicy):
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the KL divergence is above four times its target."""
         return bool(info["kl"] > TOO_FAR * self.settings.kl_target)
-
-    @torch.no_grad()
-    def kl(self, batch: PPOKLBatch) -> float:
-        """E[KL(old || new)] over the round's observations."""
-        dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.obs)
-        return float(self.policy.kl(batch.dist, dist).mean())
 
     def fit_value(self, batch: PPOKLBatch) -> float:
         """Fits the value function on this and the previous round; returns the mean loss."""

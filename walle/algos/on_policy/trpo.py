@@ -32,12 +32,11 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
 from walle.algos.on_policy.baselines import BaselineSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
-from walle.algos.problem import Problem
 from walle.errors import not_negative, positive, within
 from walle.learning import losses
 from walle.learning.step import Divisible
