@@ -169,7 +169,8 @@ def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") 
     if not isinstance(provenance.get("config"), dict):
         return LeftOut(name, "no configuration: run.json is missing or holds none")
     file = directory / "iterations.csv"
-    if not (file.is_file() and _complete_rows(file)[1]):
+    lines = file.read_bytes().splitlines(keepends=True) if file.is_file() else []
+    if not any(r.endswith(b"\n") and r.count(b",") == lines[0].count(b",") for r in lines[1:]):
         return LeftOut(name, "no complete iteration yet (iterations.csv has no whole row)")
     config = dict(flatten(provenance["config"]))
     if config.get("sampler.name") == "serial":  # it always has these, so they are no settings
