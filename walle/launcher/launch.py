@@ -26,9 +26,8 @@ from walle.launcher.planning import Plan, can_resume
 from walle.launcher.records import MANIFEST, Manifest
 from walle.launcher.screen import ending_text
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
-from walle.launcher.workers.backend import LocalBackend, WorkersBackend
-from walle.launcher.workers.ray_cluster.backend import RayBackend
-from walle.launcher.workers.slurm_backend import SlurmBackend
+from walle.launcher.workers.backend import LocalBackend, SlurmBackend, WorkersBackend
+from walle.launcher.workers.ray_backend import RayBackend
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
 from walle.system.format import count_text, list_text, ranges_text

@@ -10,9 +10,9 @@ import pytest
 from walle.launcher.launch import make_backend
 from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_settings
 from walle.launcher.workers import slurm
+from walle.launcher.workers.backend import SlurmBackend
 from walle.launcher.workers.claims import Claims
-from walle.launcher.workers.slurm import SlurmError
-from walle.launcher.workers.slurm_backend import SlurmBackend, array_sizes, batch_script
+from walle.launcher.workers.slurm import SlurmError, array_sizes, batch_script
 from walle.launcher.workers.submission import Submission, new_directory
 
 SHOWN = (
@@ -112,18 +112,14 @@ def test_only_workers_go_on_without_the_command():
         check_settings(WalleLauncherConf(backend="pbs"))
 
 
-def test_the_cores_of_an_allocation():
-    assert slurm.allocated_cores(SHOWN, "n1") == [0, 1, 4]
-    assert slurm.allocated_cores(SHOWN, "n2") == [3]
-    assert slurm.allocated_cores(SHOWN, "n3") == []
-
-
 def test_a_worker_takes_the_cores_that_slurm_gave_it(monkeypatch):
     monkeypatch.setattr(slurm, "_call", lambda *command: SHOWN)
     environ = {"SLURM_CPUS_ON_NODE": "3", "SLURMD_NODENAME": "n1"}
     assert slurm.own_cores("1_0", environ, [2, 3, 5]) == [2, 3, 5]  # Slurm has bound it
     assert slurm.own_cores("1_0", environ, range(8)) == [0, 1, 4]
     assert slurm.own_cores("1_0", environ, range(8, 16)) == [8, 9, 12]
+    other = environ | {"SLURM_CPUS_ON_NODE": "1", "SLURMD_NODENAME": "n2"}
+    assert slurm.own_cores("1_0", other, range(8)) == [3]
     unknown = environ | {"SLURMD_NODENAME": "n9"}
     assert slurm.own_cores("1_0", unknown, range(8)) == [0, 1, 2]
 
@@ -181,10 +177,11 @@ def test_the_reason_of_a_refusal_is_the_line_of_the_command_itself():
     assert slurm.refusal("", "squeue") == "no reason given"
 
 
-def test_workers_over_the_limit_of_an_array_are_split(caplog):
-    assert array_sizes(4, 4) == [4]
+def test_workers_over_the_limit_of_an_array_are_split(caplog, monkeypatch):
+    monkeypatch.setattr(slurm, "_call", lambda *command: "MaxArraySize = 4")
+    assert array_sizes(4) == [4]
     assert caplog.text == ""
-    assert array_sizes(10, 4) == [4, 4, 2]
+    assert array_sizes(10) == [4, 4, 2]
     assert "submitted as arrays of 4, 4, 2" in caplog.text
 
 
