@@ -71,17 +71,12 @@ class Passes {
 
   const Spent &spent() const { return shards_.spent; }
 
-  void load_state(const float *vector, const float *mean, const float *square, float steps) {
-    pack(vector, parameters_.get());
-    pack(mean, adam_.mean());
-    pack(square, adam_.square());
-    steps_ = steps;
-  }
-
-  void store_state(float *vector, float *mean, float *square) {
-    unpack(parameters_.get(), vector);
-    unpack(adam_.mean(), mean);
-    unpack(adam_.square(), square);
+  // Copies parameters and moments after so many steps here, or, without `steps`, the other way.
+  void copy_state(float *vector, float *mean, float *square, const float *steps) {
+    copy(vector, parameters_.get(), !steps);
+    copy(mean, adam_.mean(), !steps);
+    copy(square, adam_.square(), !steps);
+    if (steps) steps_ = *steps;
   }
 
   // To be called once for a round, whose arrays must stay until its last estimate.
@@ -266,15 +261,10 @@ class Passes {
     numbers[VALUE_LOSS] += counted * counted;
   }
 
-  void pack(const float *vector, float *packed) const {
-    const float *own = policy_.pack(vector, packed);
-    std::copy(own, own + own_, packed + own_at_);
-    critic_.pack(own + own_, packed);
-  }
-
-  void unpack(const float *packed, float *vector) const {
-    const float *own = packed + own_at_;
-    critic_.unpack(packed, std::copy(own, own + own_, policy_.unpack(packed, vector)));
+  void copy(float *vector, float *packed, bool to_python) const {
+    float *own = policy_.copy(vector, packed, to_python), *packed_own = packed + own_at_;
+    std::copy_n(to_python ? packed_own : own, own_, to_python ? own : packed_own);
+    critic_.copy(own + own_, packed, to_python);
   }
 
   Loss loss_;
@@ -312,13 +302,8 @@ void passes_delete(Passes *passes) { delete passes; }
 
 long passes_exchanged(const Passes *passes, long states) { return passes->exchanged(states); }
 
-void passes_load(Passes *passes, const float *vector, const float *mean, const float *square,
-                 float steps) {
-  passes->load_state(vector, mean, square, steps);
-}
-
-void passes_store(Passes *passes, float *vector, float *mean, float *square) {
-  passes->store_state(vector, mean, square);
+void passes_copy(Passes *passes, float *vector, float *mean, float *square, const float *steps) {
+  passes->copy_state(vector, mean, square, steps);
 }
 
 void passes_spent(const Passes *passes, Spent *to) { *to = passes->spent(); }

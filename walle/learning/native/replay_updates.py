@@ -41,8 +41,7 @@ _TYPES = {
     "new_dqn": (c_void_p, [c_void_p]),
     "delete": (None, [c_void_p]),
     "exchanged": (c_long, [c_void_p]),
-    "load": (None, [c_void_p] * 2),
-    "store": (None, [c_void_p] * 2),
+    "copy": (None, (c_void_p, c_void_p, c_int)),
     "run": (c_int, (*[c_void_p] * 3, c_long, c_void_p, c_void_p)),
 }
 
@@ -92,12 +91,12 @@ class NativeUpdates:
         metrics = torch.empty(blocks, self._metrics)
         minibatches, noise = minibatches.contiguous(), noise.contiguous()
         pointers = address(minibatches, (blocks, *self._shape, width)), address(noise)
-        self._library.replay_load(self._learner, _addresses(state))
+        self._library.replay_copy(self._learner, _addresses(state), False)
         with self._team.exchange(self._exchanged) as exchange:
-            team = None if exchange is None else byref(exchange)
+            team = exchange and byref(exchange)
             self._library.replay_run(self._learner, *pointers, blocks, team, address(metrics))
         after = map_leaves(torch.empty_like, state)
-        self._library.replay_store(self._learner, _addresses(after))
+        self._library.replay_copy(self._learner, _addresses(after), True)
         return after, list(metrics)
 
 
