@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from walle.agent.callbacks.calling import Callbacks
+from walle.agent.callbacks import Callbacks
 from walle.agent.checkpoint import CheckpointFiles
-from walle.agent.evaluation import Evaluations
-from walle.agent.recorder import Collection, Iteration, Recorder
+from walle.agent.evaluation import Evaluator
+from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.errors import Interrupted
 from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
-from walle.sampling.rounds import Round
 from walle.sampling.sampling import Sampling
 from walle.system.signals import Signals
-from walle.timing import Timer
+from walle.system.supervision import Watchdog
+from walle.timing import Every, Timer
 from walle.types import Lag, PolicySnapshot
 
 
@@ -33,36 +34,43 @@ class Agent:
         algorithm: Algorithm,
         sampling: Sampling,
         recorder: Recorder,
-        evaluations: Evaluations,
+        evaluator: Evaluator | None,
         checkpoints: CheckpointFiles,
         callbacks: Callbacks,
         timer: Timer,
+        watchdog: Watchdog,
         *,
+        evaluation_is_due: Every,
         lag: Lag,
         quota: EpisodeQuota | None,
         undo: bool,
     ) -> None:
         """Starts with version 0 of the policy.
 
-        `timer` runs since the run started; start-up counts as `other`. `quota` decides the number
-        of episodes of a round, if rounds have whole episodes. `undo` keeps the state before each
-        update, so that an update which the death of a worker interrupts can be undone.
+        `timer` runs since the run started; start-up counts as `other`. `watchdog` limits the time
+        of an evaluation. `quota` decides the number of episodes of a round, if rounds have whole
+        episodes. `undo` keeps the state before each update, so that an update which the death of a
+        worker interrupts can be undone.
         """
         self._algorithm, self._sampling, self.recorder = algorithm, sampling, recorder
-        self._evaluations, self._checkpoints, self.callbacks = evaluations, checkpoints, callbacks
-        self._timer, self._lag, self._quota, self._undo = timer, lag, quota, undo
+        self._evaluator, self._checkpoints, self.callbacks = evaluator, checkpoints, callbacks
+        self._timer, self._watchdog, self._evaluation_is_due = timer, watchdog, evaluation_is_due
+        self._lag, self._quota, self._undo = lag, quota, undo
         self._published_ns = 0
         self._version = 0
         self._live: deque[PolicySnapshot] = deque(maxlen=lag.depth)
         self._first_iteration = 1
         self._state_to_save: Callable[[], dict[str, Any] | None] = self.state_dict
         self.env_steps = self.iteration = 0  # learned from; an iteration is a round
+        self._evaluations = 0
+        self._best: float | None = None  # the highest mean return of an evaluation
+        self._is_unfinished = False  # whether an evaluation was interrupted, and must be repeated
         sampling.events.listen(recorder.news)
 
     @property
     def returns(self) -> tuple[float | None, float | None, float | None]:
         """Mean returns: of the last and of the best evaluation, and of the last episodes."""
-        return self.recorder.eval_mean, self._evaluations.best, self.recorder.return_mean
+        return self.recorder.eval_mean, self._best, self.recorder.return_mean
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -78,7 +86,7 @@ class Agent:
                 self._publish(snapshot)
             self._warm_up(signals)
             self._sampling.wait_ready()
-            if self._evaluations.unfinished:  # an earlier process was interrupted in it
+            if self._is_unfinished:  # an earlier process was interrupted in it
                 self._evaluate(signals)
             while self.env_steps < total_steps:
                 if signals.arrived() or self.callbacks.stopped_by is not None:
@@ -88,10 +96,14 @@ class Agent:
                     with self._timer.section("checkpoint"):
                         self.save_last()
         except BaseException as error:
-            self._save_after(error)
+            try:
+                if (state := self._state_to_save()) is not None:
+                    self._checkpoints.save_last(state)
+            except OSError as disk:
+                error.add_note(f"no checkpoint could be written: {disk}")
             raise
         self.save_last()
-        self.callbacks.end(self._evaluations.best, interrupted=signals.arrived())
+        self.callbacks.end(self._best, interrupted=signals.arrived())
 
     def _warm_up(self, signals: Signals) -> None:
         """Compiles in the section `compile`, so that it never counts as learning time."""
@@ -110,36 +122,45 @@ class Agent:
         before = self.state_dict() if self._undo else None
         round_ = self._sampling.receive()
         failed: Exception | None = None
-        with self._transaction(before):
-            lag = self._version - round_.rollout.policy_version
-            self._timer.switch("update")
-            with self._sampling.busy():
-                for rollout in round_.dropped or ():
-                    self._algorithm.skip(rollout)
-                metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
-            self._timer.switch("other")
-            if self._quota is not None:
-                self._quota.observe(round_.rollout)
-            self.env_steps += round_.rollout.env_steps
-            self.iteration += 1
-            try:
-                if self._evaluations.are_due(self.env_steps) or self.env_steps >= total_steps:
-                    self._evaluate(signals)
-            except Exception as error:  # noqa: BLE001 - raised when the iteration is complete
-                failed = error
-            if self.recorder.video_is_due(self.env_steps):
-                with suppress(Interrupted), self._timer.section("evaluate"), self._sampling.busy():
-                    self.recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
-            version, collection = self._version, self._collection(round_)
-            self._version += 1
-            snapshot = self._next_snapshot()
-            seconds = self._timer.take()
-            self._publish(snapshot)
-            self._timer.switch("log")
-            iteration = Iteration(
-                self.iteration, self.env_steps, round_, version, lag, collection, seconds, metrics
-            )
-            self.recorder.iteration(iteration, self._timer.spans())
+        # An iteration counts completely or not at all. After an error `run` saves the state before
+        # it; if that was not kept, the checkpoint on the disk remains.
+        self._state_to_save = lambda: before
+        lag = self._version - round_.rollout.policy_version
+        self._timer.switch("update")
+        with self._sampling.busy():
+            for rollout in round_.dropped or ():
+                self._algorithm.skip(rollout)
+            metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
+        self._timer.switch("other")
+        if self._quota is not None:
+            self._quota.observe(round_.rollout)
+        self.env_steps += round_.rollout.env_steps
+        self.iteration += 1
+        try:
+            if self._evaluation_is_due(self.env_steps) or self.env_steps >= total_steps:
+                self._evaluate(signals)
+        except Exception as error:  # noqa: BLE001 - raised when the iteration is complete
+            failed = error
+        if self.recorder.video_is_due(self.env_steps):
+            with suppress(Interrupted), self._timer.section("evaluate"), self._sampling.busy():
+                self.recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
+        collect_s = round_.busy_s
+        if self._lag.lock_step:  # from publication to the last rollout
+            # A process's first policy was published before the samplers were ready.
+            first = self.iteration == self._first_iteration
+            start_ns = round_.began_ns if first else self._published_ns
+            collect_s = [(round_.last_sent_ns - start_ns) * 1e-9]
+        version = self._version
+        self._version += 1
+        snapshot = self._next_snapshot()
+        seconds = self._timer.take()
+        self._publish(snapshot)
+        self._timer.switch("log")
+        iteration = Iteration(
+            self.iteration, self.env_steps, round_, version, lag, collect_s, seconds, metrics
+        )
+        self.recorder.iteration(iteration, self._timer.spans())
+        self._state_to_save = self.state_dict
         self._timer.switch("other")
         if failed is not None:
             raise failed
@@ -148,34 +169,6 @@ class Agent:
         if self._checkpoints.are_due(self.env_steps):
             self._timer.switch("checkpoint")
             self.save_last()
-
-    @contextmanager
-    def _transaction(self, before: dict[str, Any] | None) -> Iterator[None]:
-        """Makes an iteration count completely or not at all.
-
-        If the body raises, `_save_after` writes `before`, the state in which the iteration had not
-        started. If that is None it writes nothing, and the checkpoint on the disk remains.
-        """
-        self._state_to_save = lambda: before
-        yield
-        self._state_to_save = self.state_dict
-
-    def _save_after(self, error: BaseException) -> None:
-        """Writes a checkpoint of the last complete iteration after an error."""
-        try:
-            if (state := self._state_to_save()) is not None:
-                self._checkpoints.save_last(state)
-        except OSError as disk:
-            error.add_note(f"no checkpoint could be written: {disk}")
-
-    def _collection(self, round_: Round) -> Collection:
-        """In lock-step seconds from publication to the last rollout, else the busy times."""
-        if not self._lag.lock_step:
-            return Collection.of(round_.busy_s)
-        # A process's first policy was published before the samplers were ready.
-        first = self.iteration == self._first_iteration
-        start_ns = round_.began_ns if first else self._published_ns
-        return Collection.of([(round_.last_sent_ns - start_ns) * 1e-9])
 
     def _next_snapshot(self) -> PolicySnapshot:
         self._timer.switch("publish")
@@ -190,13 +183,22 @@ class Agent:
         self._timer.switch("other")
 
     def _evaluate(self, signals: Signals) -> None:
+        if self._evaluator is None:
+            return
         with self._timer.section("evaluate"), self._sampling.busy(), suppress(Interrupted):
-            evaluation = self._evaluations.run(self._algorithm.snapshot(), signals)
+            self._is_unfinished = True
+            snapshot = self._algorithm.snapshot()
+            with signals.breaking_off(), self._watchdog.over("the evaluation"):
+                evaluation = self._evaluator.evaluate(snapshot, self._evaluations, signals.arrived)
             if evaluation is None:
                 return
+            self._is_unfinished = False
+            self._evaluations += 1
             self.recorder.evaluation(self.env_steps, evaluation)
-            is_best = self._evaluations.improved(evaluation.mean)
+            mean = evaluation.mean
+            is_best = not math.isnan(mean) and (self._best is None or mean > self._best)
             if is_best:
+                self._best = mean
                 with self._timer.section("checkpoint"):
                     self._checkpoints.save_best(self._policy_state())
             self.callbacks.at(self.iteration, self.env_steps)
@@ -221,7 +223,9 @@ class Agent:
         """The state of the run between two iterations."""
         return {
             **self._policy_state(),
-            **self._evaluations.state_dict(),
+            "best": self._best,
+            "evaluations": self._evaluations,
+            "evaluation_is_due": self._is_unfinished,
             "version": self._version,
             "live": list(self._live),
             "lanes": self._sampling.lanes.state_dict(),
@@ -238,7 +242,8 @@ class Agent:
         self.callbacks.load_state_dict(state.get("callbacks", {"states": {}, "stopped_by": None}))
         if self._quota is not None:
             self._quota.load_state_dict(state["quota"])
-        self._evaluations.load_state_dict(state)
+        self._best, self._evaluations = state["best"], state["evaluations"]
+        self._is_unfinished = state["evaluation_is_due"]
         self._version = state["version"]
         self._live.extend(PolicySnapshot.loaded(fields) for fields in state["live"])
         self.env_steps, self.iteration = state["env_steps"], state["iteration"]
@@ -247,4 +252,5 @@ class Agent:
     def close(self) -> None:
         """Closes the files, the sinks and the evaluation's lanes."""
         self.recorder.close(self.env_steps)
-        self._evaluations.close()
+        if self._evaluator is not None:
+            self._evaluator.close()

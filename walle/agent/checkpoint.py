@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import io
 import os
-import platform
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
@@ -102,25 +100,21 @@ def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
         os.replace(directory / LAST, directory / DAMAGED)
 
 
-def newest(directory: Path) -> Path | None:
-    """The path of the newest checkpoint in `directory` that can be read; None without one."""
-    for name in (LAST, PREVIOUS):
-        with suppress(ConfigError):
-            load(directory / name)
-            return directory / name
-    return None
-
-
 def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
     """The error of a run in `directory` that could not write, with what remains and the fix.
 
     The number of `error` must be in `DISK_FIXES`; `shown` is the path as a user would type it.
     """
-    fix, kept = DISK_FIXES[error.errno or 0], newest(directory / "checkpoints")
-    if kept is None:
+    fix, kept = DISK_FIXES[error.errno or 0], ""
+    for name in (LAST, PREVIOUS):  # the newest one that can be read
+        with suppress(ConfigError):
+            load(directory / "checkpoints" / name)
+            kept = name
+            break
+    if not kept:
         what = f"no checkpoint was written: {fix} and start again, or use another hydra.run.dir"
     else:
-        what = f"{shown}/checkpoints/{kept.name} remains: {fix} and continue with resume={shown}"
+        what = f"{shown}/checkpoints/{kept} remains: {fix} and continue with resume={shown}"
     failure = DiskError(f"cannot write: {error}; {what}")
     for note in getattr(error, "__notes__", []):
         failure.add_note(note)
@@ -136,8 +130,6 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     try:
         return load(directory / LAST)
     except ConfigError as error:
-        if not (directory / PREVIOUS).exists():
-            raise
         try:
             state = load(directory / PREVIOUS)
         except ConfigError:
@@ -232,9 +224,14 @@ class ReplayFiles:
         """
         start = max(inserted - size, inserted - replay.capacity)
         first = start // _ROWS_A_FILE * _ROWS_A_FILE
-        parts = [self._rows(number, replay) for number in range(first, inserted, _ROWS_A_FILE)]
-        nothing = np.empty((0, replay.width), replay.dtype)
-        rows = np.concatenate([nothing, *parts])[start - first :][: inserted - start]
+        row_bytes = replay.width * np.dtype(replay.dtype).itemsize
+        parts = [np.empty((0, replay.width), replay.dtype)]
+        for number in range(first, inserted, _ROWS_A_FILE):
+            path = self._path(number)
+            data = path.read_bytes() if path.exists() else b""
+            whole = data[: len(data) // row_bytes * row_bytes]
+            parts.append(np.frombuffer(whole, replay.dtype).reshape(-1, replay.width))
+        rows = np.concatenate(parts)[start - first :][: inserted - start]
         if len(rows) < inserted - start:
             raise ConfigError(
                 f"{self._directory} lacks rows of the replay buffer: the checkpoint needs rows "
@@ -242,13 +239,6 @@ class ReplayFiles:
             )
         replay.restore(torch.from_numpy(rows), inserted)
         self._written, self._oldest, self._needed = inserted, start, start
-
-    def _rows(self, start: int, replay: Replay) -> np.ndarray:
-        path = self._path(start)
-        data = path.read_bytes() if path.exists() else b""
-        size = replay.width * np.dtype(replay.dtype).itemsize
-        whole = data[: len(data) // size * size]
-        return np.frombuffer(whole, replay.dtype).reshape(-1, replay.width)
 
     def _path(self, start: int) -> Path:
         return self._directory / f"{start:012}.rows"
@@ -273,25 +263,10 @@ def as_data(value: Any) -> Any:
 
 def made_here() -> dict[str, Any]:
     """What the bits of a run depend on besides its settings: versions and processor."""
+    from walle.agent.run_directory import versions
     from walle.system.machine import cpu_model
 
-    packages = ("walle", "torch", "numpy", "gymnasium", "mujoco")
-    versions = {name: metadata.version(name) for name in packages}
-    return {
-        "versions": {"python": platform.python_version(), **versions},
-        "cpu_model": cpu_model(),
-    }
-
-
-def differences(state: Mapping[str, Any]) -> list[str]:
-    """What differs here from where `state` was written: versions and processor."""
-    here, changes = made_here(), []
-    for name, version in state["versions"].items():
-        if version != here["versions"].get(name):
-            changes.append(f"{name} {version} then, {here['versions'].get(name)} now")
-    if state["cpu_model"] != here["cpu_model"]:
-        changes.append(f"processor {state['cpu_model']} then, {here['cpu_model']} now")
-    return changes
+    return {"versions": versions(), "cpu_model": cpu_model()}
 
 
 def earlier_state(
@@ -326,6 +301,11 @@ def earlier_state(
             "callbacks=[]"
         )
     say(f"resuming after iteration {state['iteration']}, {state['env_steps']:,} steps")
-    for difference in differences(state):
-        say(f"numbers may differ in their last bits: {difference}")
+    then, now = (
+        {**made["versions"], "processor": made["cpu_model"]} for made in (state, made_here())
+    )
+    for name, before in then.items():
+        if before != now.get(name):
+            change = f"{name} {before} then, {now.get(name)} now"
+            say(f"numbers may differ in their last bits: {change}")
     return state

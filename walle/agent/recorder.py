@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,19 +10,95 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from walle.agent.csv_file import CsvFile, Value
-from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker, spread
 from walle.agent.evaluation import Evaluation
 from walle.agent.progress import Progress
-from walle.agent.provenance import add_nodes
+from walle.agent.run_directory import add_nodes
 from walle.agent.sinks import Sink
+from walle.algos.episodes import LaneReturns
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Event, NodesInUse
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Span, Timer, TraceFile
-from walle.types import IntArray, PolicySnapshot
+from walle.types import IntArray, PolicySnapshot, Rollout
 
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
+
+
+class Episode(NamedTuple):
+    """A finished episode, with the fields of a row of episodes.csv."""
+
+    env_steps: int
+    wall_s: float
+    sampler: int
+    lane: int
+    policy_version: int
+    episode_return: float
+    length: int
+    end: str
+
+
+EPISODE_COLUMNS = tuple(name.removeprefix("episode_") for name in Episode._fields)
+
+
+class EpisodeTracker:
+    """Finds the episodes that end in rollouts; keeps returns and lengths of the last ones."""
+
+    def __init__(self, sampler_of_lane: Sequence[int], window: int) -> None:
+        """`sampler_of_lane` has each lane's sampler; `return_mean` covers `window` episodes."""
+        self._sampler = sampler_of_lane
+        self._lanes = LaneReturns(len(sampler_of_lane))
+        self._recent: deque[float] = deque(maxlen=window)
+        self._recent_lengths: deque[int] = deque(maxlen=window)
+        self.count = 0
+
+    def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
+        """Adds a rollout; returns the episodes that ended in it, by step and then by lane."""
+        episodes = []
+        for finished in self._lanes.add(rollout):
+            step, column = finished.step, finished.column
+            lane = int(rollout.lane[column])
+            episode = Episode(
+                env_steps=steps_before + (step + 1) * rollout.reward.shape[1],
+                wall_s=wall_s,
+                sampler=self._sampler[lane],
+                lane=lane,
+                policy_version=int(rollout.policy_version[column]),
+                episode_return=finished.episode_return,
+                length=finished.length,
+                end="terminated" if rollout.terminated[step, column] else "truncated",
+            )
+            episodes.append(episode)
+        self._recent.extend(episode.episode_return for episode in episodes)
+        self._recent_lengths.extend(episode.length for episode in episodes)
+        self.count += len(episodes)
+        return episodes
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {
+            "lanes": self._lanes.state_dict(),
+            "returns": list(self._recent),
+            "lengths": list(self._recent_lengths),
+            "count": self.count,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self._lanes.load_state_dict(state["lanes"])
+        self._recent.extend(state["returns"])
+        self._recent_lengths.extend(state["lengths"])
+        self.count = state["count"]
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the last episodes; None before the first."""
+        return float(np.mean(self._recent)) if self._recent else None
+
+    @property
+    def length_mean(self) -> float | None:
+        """Mean length of the last episodes in steps; None before the first."""
+        return float(np.mean(self._recent_lengths)) if self._recent_lengths else None
 
 
 class Filming(NamedTuple):
@@ -32,19 +109,6 @@ class Filming(NamedTuple):
     film: Callable[[PolicySnapshot, int], Path]
 
 
-class Collection(NamedTuple):
-    """The seconds in which a round was collected."""
-
-    # in lock-step from publication to the last rollout, else the mean over the rollouts
-    mean_s: float
-    max_s: float  # the same in lock-step, else the longest rollout's: unequal samplers differ here
-
-    @classmethod
-    def of(cls, rollouts_s: Sequence[float]) -> Collection:
-        """The mean and the maximum of the seconds of the rollouts."""
-        return cls(sum(rollouts_s) / len(rollouts_s), max(rollouts_s))
-
-
 class Iteration(NamedTuple):
     """The facts about one iteration."""
 
@@ -53,7 +117,8 @@ class Iteration(NamedTuple):
     round: Round  # the experience
     version: int  # the policy's version before the update
     lag: IntArray  # [L] the lag of each lane's policy behind `version`
-    collection: Collection  # seconds of collection
+    # seconds of collection: in lock-step from publication to the last rollout, else each rollout's
+    collect_s: Sequence[float]
     seconds: dict[str, float]  # seconds of each of the agent's sections
     metrics: dict[str, float]  # the algorithm's metrics
 
@@ -133,13 +198,14 @@ class Recorder:
         for rollout in round_.lanes:
             episodes += self._tracker.add(rollout, steps_before, wall_s)
             steps_before += rollout.env_steps
-        self._files["episodes"].append([episode.row() for episode in episodes])
+        rows = [dict(zip(EPISODE_COLUMNS, episode, strict=True)) for episode in episodes]
+        self._files["episodes"].append(rows)
         row: dict[str, Value] = {
             "iteration": iteration.number,
             "env_steps": iteration.env_steps,
             "episodes": self._tracker.count,
             "wall_s": wall_s,
-            **durations(seconds, iteration.collection, lock_step=self._lock_step),
+            **durations(seconds, iteration.collect_s, lock_step=self._lock_step),
             "env_steps_per_s": round_.rollout.env_steps / sum(seconds.values()),
             "policy_version": iteration.version,
             "lag_mean": float(iteration.lag.mean()),
@@ -148,11 +214,13 @@ class Recorder:
         if round_.dropped is not None:  # no cells where rollouts are never dropped
             row["dropped_rollouts"] = len(round_.dropped)
             row["dropped_steps"] = sum(rollout.env_steps for rollout in round_.dropped)
-        in_round = spread([episode.episode_return for episode in episodes], "return_round")
-        row["return_mean"] = self.return_mean
-        for name in ("mean", "min", "max", "std"):
-            row[f"return_round_{name}"] = in_round[f"return_round_{name}"]
-        row |= {"length_mean": self._tracker.length_mean, **iteration.metrics}
+        returns = [episode.episode_return for episode in episodes]
+        row |= {
+            "return_mean": self.return_mean,
+            **statistics(returns, "return_round", "mean", "min", "max", "std"),
+            "length_mean": self._tracker.length_mean,
+            **iteration.metrics,
+        }
         self._files["iterations"].append([row])
         timings = [("agent", seconds), *round_.sections_s]
         self._files["timing"].append(
@@ -210,28 +278,35 @@ class Recorder:
         self._progress.close()
 
 
+def statistics(values: Sequence[float], name: str, *kinds: str) -> dict[str, Value]:
+    """Cells such as `name`_mean and `name`_std, by functions of NumPy; None without values."""
+    x = np.asarray(values, np.float64)
+    return {f"{name}_{kind}": float(getattr(np, kind)(x)) if x.size else None for kind in kinds}
+
+
 def durations(
-    seconds: dict[str, float], collection: Collection, *, lock_step: bool
+    seconds: dict[str, float], collect_s: Sequence[float], *, lock_step: bool
 ) -> dict[str, Value]:
     """The cells of iteration_s and its parts, and the shares, from the agent's sections.
 
-    In lock-step `other_s` is the rest of the iteration, so collect_s + learn_s + other_s is
-    `iteration_s`. With overlap the sum may be larger, and `other_s` is the agent's time without
-    learning and waiting. `compile_s` is a part of `other_s`, above zero in the first iteration of
-    a process and in no other: a run that is resumed compiles again.
+    `collect_max_s` differs from the mean where samplers are unequal. In lock-step `other_s` is the
+    rest of the iteration, so collect_s + learn_s + other_s is `iteration_s`. With overlap the sum
+    may be larger, and `other_s` is the agent's time without learning and waiting. `compile_s` is a
+    part of `other_s`, above zero in the first iteration of a process and in no other: a run that is
+    resumed compiles again.
     """
-    collect_s, collect_max_s = collection
+    mean_s = sum(collect_s) / len(collect_s)
     iteration_s = sum(seconds.values())
     learn_s = seconds["update"]
-    besides = collect_s if lock_step else seconds["wait_experience"]
+    besides = mean_s if lock_step else seconds["wait_experience"]
     return {
         "iteration_s": iteration_s,
-        "collect_s": collect_s,
-        "collect_max_s": collect_max_s,
+        "collect_s": mean_s,
+        "collect_max_s": max(collect_s),
         "learn_s": learn_s,
         "other_s": iteration_s - learn_s - besides,
         "compile_s": seconds["compile"],
-        "collect_share": collect_s / iteration_s,
+        "collect_share": mean_s / iteration_s,
         "learn_share": learn_s / iteration_s,
     }
 
@@ -246,4 +321,5 @@ def _timing_row(process: str, iteration: int, seconds: dict[str, float]) -> dict
 def _of_episodes(evaluation: Evaluation) -> dict[str, Value]:
     """The columns of eval.csv about episodes of one kind."""
     lengths = float(np.mean(evaluation.lengths))
-    return {**spread(evaluation.returns, "return", median=True), "length_mean": lengths}
+    kinds = ("mean", "median", "std", "min", "max")
+    return {**statistics(evaluation.returns, "return", *kinds), "length_mean": lengths}

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 import walle
 from tests.conftest import read
 from walle.agent import checkpoint
-from walle.agent.callbacks.calling import Callbacks, make_callbacks
+from walle.agent.callbacks import Callbacks, make_callbacks
 from walle.config import compose, validate
 from walle.config.checks import CALLBACK_METHODS
 from walle.errors import CallbackError, ConfigError

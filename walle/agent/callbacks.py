@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from walle.agent.callbacks.base import Callback, CheckpointInfo, EndInfo, EvaluationInfo, RoundInfo
+from walle.agent.callback import Callback, CheckpointInfo, EndInfo, EvaluationInfo, RoundInfo
 from walle.agent.checkpoint import LAST
 from walle.agent.evaluation import Evaluation
 from walle.agent.recorder import Iteration, Recorder
