@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import SMALL, read
 from walle import algos
 from walle.agent import checkpoint
-from walle.agent.progress import describe
+from walle.agent.recorder import describe
 from walle.algos import engines
 from walle.algos.on_policy.ppo import PPO
 from walle.config import compose

@@ -10,6 +10,7 @@ import errno
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,18 +109,15 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     """
     known = sorted(candidates)
     last_parts = {candidate.rpartition(".")[2]: candidate for candidate in known}
+    match = partial(difflib.get_close_matches, n=1)
     close = [
-        *_close(name, known, 0.85),
-        *(last_parts[part] for part in _close(name.rpartition(".")[2], last_parts, 0.5)),
-        *(each for each in known if each.lower() == name.lower()),
+        *match(name, known, cutoff=0.85),
+        *(last_parts[part] for part in match(name.rpartition(".")[2], [*last_parts], cutoff=0.5)),
+        *(candidate for candidate in known if candidate.lower() == name.lower()),
     ]
     if close:
         return f"did you mean {close[0]!r}?"
     return f"choose one of: {', '.join(known)}"
-
-
-def _close(name: str, candidates: Iterable[str], cutoff: float) -> list[str]:
-    return difflib.get_close_matches(name, list(candidates), n=1, cutoff=cutoff)
 
 
 class Bound(NamedTuple):

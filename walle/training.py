@@ -1,7 +1,7 @@
 """Trains one policy: makes the parts of a run, connects them, loops and closes them.
 
-`train` shows the order in which things happen; `Training` and the functions below it make the parts.
-What happens when a process dies:
+`train` shows the order in which things happen; `Training` makes the parts and runs them. What happens
+when a process dies:
 
 - A sampler: `sampling.receive` starts another one with the same lanes, which repeats the round
   (walle.sampling.process_sampling). The agent waits longer, and the run has the same bits. After
@@ -28,8 +28,7 @@ from walle.agent.agent import Agent
 from walle.agent.callbacks import Callbacks, make_callbacks, stop_reason
 from walle.agent.checkpoint import CheckpointFiles
 from walle.agent.evaluation import Evaluator
-from walle.agent.progress import make_progress
-from walle.agent.recorder import EpisodeTracker, Filming, Recorder
+from walle.agent.recorder import EpisodeTracker, Recorder, make_progress
 from walle.agent.run_directory import Status, set_aside_previous, write_provenance
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
@@ -57,6 +56,7 @@ from walle.system.run_files import update_status
 from walle.system.signals import Signals
 from walle.system.supervision import Restarts, Watchdog
 from walle.timing import AGENT_SECTIONS, Every, Timer, TraceFile, timestamp
+from walle.types import PolicySnapshot
 
 if TYPE_CHECKING:
     from walle.learning.sharing.learners import Learners
@@ -138,8 +138,9 @@ def train(
         if result.signal is not None:
             status.interrupted(result.signal)
         else:
-            reason = stop_reason(result.stopped_by)
-            status.completed(result.objective(config.objective), reason)
+            # A launcher that was killed at this moment finds the result in status.json.
+            value, reason = result.objective(config.objective), stop_reason(result.stopped_by)
+            status.end("completed", exit_code=0, reason=reason, return_value=value)
     return result
 
 
@@ -165,7 +166,7 @@ class Training:
         self._env_steps = resumed["env_steps"] if resumed else 0
         self._algorithm = make_algorithm(config, problem)
         self._callbacks = make_callbacks(config.callbacks)
-        self._filming: Filming | None = None
+        self._film: Callable[[PolicySnapshot, int], Path] | None = None
         logger = config.logger
         if logger.video_every is not None:
             # These imports are slow, and few runs have videos.
@@ -176,8 +177,7 @@ class Training:
             origin = Origin(directory, config.algo.name, 0, config.seed)
             policy = policy_from(self._algorithm, environment.env, environment.lane, origin)
             ending = ".gif" if logger.name == "tensorboard" else ".mp4"
-            film = film_while_learning(directory, ending, policy, logger.video_steps)
-            self._filming = Filming(Every(logger.video_every, self._env_steps), film)
+            self._film = film_while_learning(directory, ending, policy, logger.video_steps)
 
     def run(self, signals: Signals, events: EventLog) -> RunResult:
         """Starts the processes, connects them with the agent, runs it, and closes all.
@@ -301,7 +301,8 @@ class Training:
             sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
             progress=make_progress(logger.progress, config.total_steps, logger.print_every_s),
             trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
-            filming=self._filming,
+            video_is_due=Every(logger.video_every, self._env_steps),
+            film=self._film,
             earlier=resumed["recorder"] if resumed else None,
         )
         evaluator = None

@@ -89,7 +89,7 @@ class CsvFile:
         for row in rows:
             if tuple(row) not in (known, current):
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
-            cells = ["" if x is None or x != x else x for x in row.values()]  # NaN differs from itself
+            cells = ["" if x is None or x != x else x for x in row.values()]
             text += ",".join(repr(float(x)) if isinstance(x, float) else str(x) for x in cells)
             text += "\n"
         self._write(text)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,20 +12,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from walle.agent.csv_file import CsvFile, Value
+from walle.agent.csv_file import CsvFile, Row, Value
 from walle.agent.evaluation import Evaluation
-from walle.agent.progress import Progress
 from walle.agent.run_directory import add_nodes
 from walle.agent.sinks import Sink
 from walle.algos.episodes import LaneReturns
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Event, NodesInUse
+from walle.system.format import return_text
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
-from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Span, Timer, TraceFile
+from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Every, Span, Timer, TraceFile
 from walle.types import IntArray, PolicySnapshot, Rollout
 
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
+_BESIDE = 24  # columns of the terminal for a short bar, the percentage and the time left
 
 
 class Episode(NamedTuple):
@@ -101,14 +105,6 @@ class EpisodeTracker:
         return float(np.mean(self._recent_lengths)) if self._recent_lengths else None
 
 
-class Filming(NamedTuple):
-    """Videos of the policy while it learns."""
-
-    is_due: Callable[[int], bool]  # whether to film an episode after so many environment steps
-    # films an episode of a snapshot after so many environment steps; returns the file
-    film: Callable[[PolicySnapshot, int], Path]
-
-
 class Iteration(NamedTuple):
     """The facts about one iteration."""
 
@@ -135,14 +131,16 @@ class Recorder:
         lock_step: bool,
         sinks: Sequence[Sink],
         progress: Progress,
+        video_is_due: Every,
+        # films an episode of a snapshot after so many environment steps; returns the file
+        film: Callable[[PolicySnapshot, int], Path] | None = None,
         trace: TraceFile | None = None,
-        filming: Filming | None = None,
         earlier: Mapping[str, Any] | None = None,
     ) -> None:
         """Creates the files; continues those of an earlier process whose state is `earlier`."""
         self._directory, self._timer, self._tracker = directory, timer, tracker
         self._lock_step, self._sinks, self._progress = lock_step, sinks, progress
-        self._trace, self._filming = trace, filming
+        self._trace, self._film, self.video_is_due = trace, film, video_is_due
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
         self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
@@ -222,9 +220,16 @@ class Recorder:
             **iteration.metrics,
         }
         self._files["iterations"].append([row])
-        timings = [("agent", seconds), *round_.sections_s]
         self._files["timing"].append(
-            [_timing_row(name, iteration.number, s) for name, s in timings]
+            [
+                {
+                    "process": process,
+                    "iteration": iteration.number,
+                    **{f"{name}_s": spent.get(name) for name in _ALL_SECTIONS},
+                    "total_s": sum(spent.values()),
+                }
+                for process, spent in (("agent", seconds), *round_.sections_s)
+            ]
         )
         if self._trace:
             self._trace.write(spans)
@@ -248,16 +253,12 @@ class Recorder:
         for sink in self._sinks:
             sink.evaluation(row)
 
-    def video_is_due(self, env_steps: int) -> bool:
-        """Whether an episode is to be filmed after so many environment steps."""
-        return self._filming is not None and self._filming.is_due(env_steps)
-
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
         """Films an episode of the policy; a run does not end because it cannot be drawn."""
-        assert self._filming is not None
+        assert self._film is not None
         try:
             with signals.breaking_off():
-                video = self._filming.film(policy, env_steps)
+                video = self._film(policy, env_steps)
             for sink in self._sinks:
                 sink.video(env_steps, video)
         except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
@@ -276,6 +277,98 @@ class Recorder:
         for file in self._files.values():
             file.close()
         self._progress.close()
+
+
+class Progress:
+    """The progress of a run on the terminal; this base class shows nothing."""
+
+    def say(self, line: str) -> None:
+        """Prints a line on stdout."""
+
+    def show(self, row: Row, eval_mean: float | None) -> None:
+        """Shows a row of iterations.csv, and the mean return of the last evaluation."""
+
+    def close(self) -> None:
+        """Leaves the terminal in its normal state."""
+
+
+def make_progress(kind: str, total_steps: int, print_every_s: float) -> Progress:
+    """The display of `logger.progress`; `auto` is a bar on a terminal, else lines."""
+    if kind == "auto":
+        kind = "bar" if sys.stderr.isatty() else "lines"
+    if kind == "bar":
+        return Bar(total_steps)
+    return Lines(total_steps, print_every_s) if kind == "lines" else Progress()
+
+
+class Lines(Progress):
+    """Lines on stdout."""
+
+    def __init__(self, total_steps: int, every_s: float) -> None:
+        """Prints a line every `every_s` seconds, the first one after the first iteration."""
+        self._total = total_steps
+        self._every_s = every_s
+        self._next = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """Prints the line at once."""
+        print(line, flush=True)
+
+    def show(self, row: Row, eval_mean: float | None) -> None:
+        """Prints the row if `every_s` seconds have passed since the last one."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + self._every_s
+        text = describe(row, eval_mean)
+        print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
+
+
+class Bar(Lines):
+    """A progress bar on stderr; lines still go to stdout."""
+
+    def __init__(self, total_steps: int) -> None:
+        """Starts the bar, which is full at `total_steps`."""
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar: Any = RichProgress(
+            TaskProgressColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.description}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            expand=True,
+        )
+        self._task = self._bar.add_task("starting", total=total_steps)
+        self._bar.start()
+
+    def show(self, row: Row, eval_mean: float | None) -> None:
+        """Moves the bar."""
+        text = describe(row, eval_mean, self._bar.console.width - _BESIDE)
+        self._bar.update(self._task, completed=row["env_steps"], description=text)
+
+    def close(self) -> None:
+        """Stops the bar, which stays on the terminal."""
+        self._bar.stop()
+
+
+def describe(row: Row, eval_mean: float | None, width: float = math.inf) -> str:
+    """The returns, the speed and the shares of collecting and learning, as a text.
+
+    Where `width` has no room for all parts, the last ones are left out; the first one stays.
+    """
+    mean = row["return_mean"]
+    parts = [] if eval_mean is None else [f"eval {return_text(eval_mean)}"]
+    parts += [
+        f"return {return_text(None if mean is None else float(mean))}",
+        f"{row['env_steps_per_s']:,.0f} steps/s",
+        f"collect {row['collect_share']:.0%}",
+        f"learn {row['learn_share']:.0%}",
+    ]
+    while len(parts) > 1 and len("  ".join(parts)) > width:
+        parts.pop()
+    return "  ".join(parts)
 
 
 def statistics(values: Sequence[float], name: str, *kinds: str) -> dict[str, Value]:
@@ -309,13 +402,6 @@ def durations(
         "collect_share": mean_s / iteration_s,
         "learn_share": learn_s / iteration_s,
     }
-
-
-def _timing_row(process: str, iteration: int, seconds: dict[str, float]) -> dict[str, Value]:
-    """A row of timing.csv; sections of other kinds of processes are empty."""
-    cells = {f"{name}_s": seconds.get(name) for name in _ALL_SECTIONS}
-    total_s = sum(seconds.values())
-    return {"process": process, "iteration": iteration, **cells, "total_s": total_s}
 
 
 def _of_episodes(evaluation: Evaluation) -> dict[str, Value]:

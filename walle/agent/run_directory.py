@@ -74,7 +74,7 @@ def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
 
 
 def versions(*more: str) -> dict[str, str]:
-    """The versions of Python, of walle and of the packages with which it computes, and of `more`."""
+    """The versions of Python, walle and the packages that compute, and of `more`."""
     found = {"python": platform.python_version()}
     for name in ("walle", "torch", "numpy", "gymnasium", "mujoco", *more):
         with suppress(metadata.PackageNotFoundError):
@@ -158,14 +158,6 @@ class Status:
         """Writes `interrupted`, by the signal of that number."""
         name = signal.Signals(number).name
         self.end("interrupted", exit_code=128 + number, signal=name, error=error)
-
-    def completed(self, value: float | None = None, reason: str | None = None) -> None:
-        """Writes `completed`.
-
-        `value` is the run's result. A launcher that was killed at this moment finds it there, and
-        does not start the job again.
-        """
-        self.end("completed", exit_code=0, reason=reason, return_value=value)
 
     @contextmanager
     def recording_failure(self) -> Iterator[None]:

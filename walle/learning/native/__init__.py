@@ -4,7 +4,7 @@
 Adam's step, `shards.hpp` what several learners divide. Three libraries use them:
 
 - `passes.cpp` passes over the rows of a round, with the losses of policies and critics; the
-  distributions of actions are in `policies.hpp`, advantages in `estimates.hpp`;
+  distributions of actions are in `policies.hpp`;
 - `replay.cpp` takes updates from a replay buffer, with a header for each algorithm;
 - `normalize.cpp` normalises observations.
 

@@ -7,6 +7,7 @@ Python between the minibatches, and several learners meet inside the library.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
 from typing import Any, NamedTuple
@@ -133,13 +134,8 @@ class Passes:
     ) -> None:
         """Compiles and loads the library.
 
-        Args:
-            policy: an instance of a class in `KINDS`; None fits a critic alone.
-            critic: of the same observations; None improves a policy alone.
-            activation: a key of `ACTIVATIONS`.
-            loss: of a minibatch.
-            settings: of Adam, and the bound of the gradient's norm.
-            shards: into how many parts a minibatch is divided.
+        `policy` is an instance of a class in `KINDS`; None fits a critic alone. Without a critic
+        the passes improve a policy alone. `activation` is a key of `ACTIVATIONS`.
 
         Raises:
             CompilerError: there is no compiler that compiles it.
@@ -163,12 +159,8 @@ class Passes:
         )
         new = byref(networks), byref(weights), byref(adam)
         self._learner = self._library.passes_new(*new, shards)
+        weakref.finalize(self, self._library.passes_delete, self._learner)
         self._ahead: Orders | None = None
-
-    def __del__(self) -> None:
-        """Frees the library's memory."""
-        if hasattr(self, "_learner"):  # else the library was not loaded
-            self._library.passes_delete(self._learner)
 
     def join_team(self, team: Team) -> None:
         """Takes all later steps with `team`."""
@@ -191,12 +183,8 @@ class Passes:
     ) -> Learned:
         """Estimates advantages by the critic and passes over the round; see `minimise`.
 
-        Args:
-            vector: [P] the first parameters.
-            state: Adam's state before the first step.
-            experience: a `walle.algos.on_policy.experience.Experience`, float32 on the CPU.
-            recompute: whether every epoch has advantages of its own critic, or all the first's.
-            settings: the keyword arguments of `minimise`.
+        `experience` is a `walle.algos.on_policy.experience.Experience`, float32 on the CPU. With
+        `recompute`, every epoch has advantages of its own critic, else all have the first's.
 
         Raises:
             TypeError: a tensor has another dtype than the library's.
@@ -234,13 +222,8 @@ class Passes:
     def minimise(self, vector: Tensor, state: AdamState, data: Any, **settings: Any) -> Result:
         """Passes over the rows of `data` in minibatches; see `Optimizer.minimise`.
 
-        Args:
-            vector: [P] the first parameters.
-            state: Adam's state before the first step.
-            data: the rows, on the CPU: a named tuple of some of the `Columns`, and of `beta` [],
-                the weight of a KL penalty.
-            settings: `epochs`, the most passes; `minibatch_size`, whose last one of an epoch may
-                be smaller; `learning_rate` of Adam; and `generator`, which draws the orders.
+        `data` is a named tuple of some of the `Columns`, on the CPU, and of `beta` [], the weight
+        of a KL penalty. The settings are `epochs`, `minibatch_size`, `learning_rate`, `generator`.
 
         Raises:
             TypeError: a column has another dtype than the library's.
@@ -340,12 +323,9 @@ class Passes:
     ) -> int:
         """Steps on each minibatch, until the KL divergence of one is too large; see `passes.cpp`.
 
-        Args:
-            rows: the struct of a round's rows.
-            order: address of the rows' numbers [N]; None takes the rows as they come.
-            settings: rows in a minibatch, Adam's step size, and β.
-            team: pointer to the team's `Exchange`; None without a team.
-            numbers: address of the minibatches' numbers [M, I].
+        `rows` is the struct of a round's rows; `order` the address of their numbers [N], None for
+        the rows as they come; `settings` the rows in a minibatch, Adam's step size, and β; `team`
+        a pointer to the team's `Exchange`; `numbers` the address of the minibatches' [M, I].
         """
         pass_ = byref(rows), order, *settings, team, numbers
         return int(self._library.passes_run(self._learner, *pass_))

@@ -7,6 +7,7 @@ library.
 
 from __future__ import annotations
 
+import weakref
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
 from typing import Any
 
@@ -54,12 +55,9 @@ class NativeUpdates:
     ) -> None:
         """Compiles and loads the library.
 
-        Args:
-            algorithm: names the library's constructor: "sac", "ddpg" (also of TD3), or "dqn".
-            parts: its first argument, an `ActorCritic` or `ActionValues`.
-            rest: its other arguments, see `replay.cpp`.
-            block: K, the minibatches of a block.
-            metrics: I, the numbers of a block.
+        `algorithm` names the library's constructor: "sac", "ddpg" (also of TD3) or "dqn". It gets
+        `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`. A block has
+        `block` minibatches and `metrics` numbers.
 
         Raises:
             CompilerError: there is no compiler that compiles it.
@@ -68,12 +66,8 @@ class NativeUpdates:
         self._library = load("replay", _TYPES)
         self._shape, self._metrics = (block, parts.minibatch), metrics
         self._learner = getattr(self._library, f"replay_new_{algorithm}")(byref(parts), *rest)
+        weakref.finalize(self, self._library.replay_delete, self._learner)
         self._exchanged = int(self._library.replay_exchanged(self._learner))
-
-    def __del__(self) -> None:
-        """Frees the library's memory."""
-        if hasattr(self, "_learner"):  # else the library was not loaded
-            self._library.replay_delete(self._learner)
 
     def join_team(self, team: Team) -> None:
         """Takes all later blocks with `team`."""
