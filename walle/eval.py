@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,14 +45,14 @@ SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or t
 def main() -> int:
     """Runs the command; returns 1 if a policy could not be evaluated, 2 for a wrong argument."""
     from walle.system.machine import THREAD_VARIABLES
+    from walle.system.signals import reader_may_leave
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
     try:
-        return _main(sys.argv[1:])
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        with reader_may_leave():
+            code = _main(sys.argv[1:])
+        return code
     except (ConfigError, OSError) as error:
         print(f"walle eval: {error}", file=sys.stderr)
         return 2

@@ -28,7 +28,7 @@ from walle.agent.agent import Agent
 from walle.agent.callbacks import Callbacks, make_callbacks, stop_reason
 from walle.agent.checkpoint import CheckpointFiles
 from walle.agent.evaluation import Evaluator
-from walle.agent.recorder import EpisodeTracker, Recorder, make_progress
+from walle.agent.recorder import EpisodeTracker, Progress, Recorder
 from walle.agent.run_directory import Status, set_aside_previous, write_provenance
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
@@ -299,7 +299,7 @@ class Training:
             EpisodeTracker(sampling.owners, logger.return_window),
             lock_step=lag.lock_step,
             sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
-            progress=make_progress(logger.progress, config.total_steps, logger.print_every_s),
+            progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
             trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
             video_is_due=Every(logger.video_every, self._env_steps),
             film=self._film,
@@ -315,18 +315,18 @@ class Training:
                 seed=config.seed,
                 stochastic=config.eval.stochastic,
             )
-        checkpoint_is_due = Every(config.checkpoint.every, self._env_steps)
+        is_due = Every(config.checkpoint.every, self._env_steps)
         stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
         agent = Agent(
-            algorithm,
-            sampling,
-            recorder,
-            evaluator,
-            CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, checkpoint_is_due),
-            Callbacks(self._callbacks, timer, directory, recorder),
-            timer,
-            self._make_watchdog(recorder.say),
+            algorithm=algorithm,
+            sampling=sampling,
+            recorder=recorder,
+            evaluator=evaluator,
             evaluation_is_due=Every(config.eval.every, self._env_steps),
+            watchdog=self._make_watchdog(recorder.say),
+            checkpoints=CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due),
+            callbacks=Callbacks(self._callbacks, timer, directory, recorder),
+            timer=timer,
             lag=lag,
             quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
             # Other learners, and under lag samplers, can die in the middle of an update. The rounds

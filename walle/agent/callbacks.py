@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from walle.agent.callback import Callback, CheckpointInfo, EndInfo, EvaluationInfo, RoundInfo
-from walle.agent.checkpoint import LAST
-from walle.agent.evaluation import Evaluation
-from walle.agent.recorder import Iteration, Recorder
+from walle.agent.callback import Callback, EndInfo, Info, RoundInfo
+from walle.agent.recorder import Recorder
 from walle.errors import CallbackError, ConfigError, nearest, what_went_wrong
 from walle.system.importing import imported
 from walle.timing import Timer
@@ -55,56 +53,20 @@ class Callbacks:
         """Calls nothing yet; `recorder` knows the clock and the returns of the run."""
         self._callbacks, self._timer = callbacks, timer
         self._directory, self._recorder = directory, recorder
-        self._at: dict[str, int] = {"iteration": 0, "env_steps": 0}
         self.stopped_by: str | None = None  # the first callback that stopped the run
 
-    def round(self, iteration: Iteration) -> None:
-        """Calls `on_round` after that round."""
-        self.at(iteration.number, iteration.env_steps)
-        self._call(
-            "on_round",
-            RoundInfo,
-            return_mean=self._recorder.return_mean,
-            eval_mean=self._recorder.eval_mean,
-            metrics=iteration.metrics,
-        )
-
-    def at(self, iteration: int, env_steps: int) -> None:
-        """Notes how far the run is."""
-        self._at = {"iteration": iteration, "env_steps": env_steps}
-
-    def evaluation(self, evaluation: Evaluation, *, is_best: bool) -> None:
-        """Calls `on_evaluation`."""
-        self._call(
-            "on_evaluation",
-            EvaluationInfo,
-            returns=tuple(evaluation.returns),
-            lengths=tuple(evaluation.lengths),
-            mean=evaluation.mean,
-            is_best=is_best,
-        )
-
-    def checkpoint(self) -> None:
-        """Calls `on_checkpoint`."""
-        self._call("on_checkpoint", CheckpointInfo, path=self._directory / "checkpoints" / LAST)
-
-    def end(self, best: float | None, *, interrupted: bool) -> None:
-        """Calls `on_end`."""
-        self._call(
-            "on_end",
-            EndInfo,
-            reason="interrupted" if interrupted else stop_reason(self.stopped_by) or "completed",
-            return_mean=self._recorder.return_mean,
-            eval_mean=self._recorder.eval_mean,
-            best=best,
-        )
-
-    def _call(self, hook: str, kind: type[Any], **facts: Any) -> None:
+    def call(
+        self, hook: str, kind: type[Info], iteration: int, env_steps: int, **facts: Any
+    ) -> None:
+        """Calls a hook with a `kind` of the facts, and of what the recorder knows of them."""
         if not self._callbacks:
             return
         with self._timer.section("callbacks"):
-            wall_s = self._recorder.wall_s
-            info = kind(directory=self._directory, wall_s=wall_s, **self._at, **facts)
+            recorder = self._recorder
+            if kind in (RoundInfo, EndInfo):
+                facts |= {"return_mean": recorder.return_mean, "eval_mean": recorder.eval_mean}
+            facts |= {"iteration": iteration, "env_steps": env_steps, "wall_s": recorder.wall_s}
+            info = kind(directory=self._directory, **facts)
             for name, callback in self._callbacks.items():
                 if _called(name, callback, hook, info) and hook != "on_end":
                     self.stopped_by = self.stopped_by or name

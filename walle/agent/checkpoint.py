@@ -152,8 +152,8 @@ class CheckpointFiles:
         self._rows = ReplayFiles(directory / "replay")
         self.are_due = are_due
 
-    def save_last(self, state: Mapping[str, Any]) -> None:
-        """Writes last.pt, and the new rows of the replay buffer.
+    def save_last(self, state: Mapping[str, Any]) -> Path:
+        """Writes last.pt, and the new rows of the replay buffer; returns the path.
 
         `state` may be that before an update that was interrupted; the buffer then returns to it.
         """
@@ -163,6 +163,7 @@ class CheckpointFiles:
         save_last(self._directory, {**self._stored, **state})
         if self._replay is not None:
             self._rows.forget()  # rows that only older checkpoints needed
+        return self._directory / LAST
 
     def save_best(self, state: Mapping[str, Any]) -> None:
         """Writes best.pt."""

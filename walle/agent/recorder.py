@@ -280,77 +280,51 @@ class Recorder:
 
 
 class Progress:
-    """The progress of a run on the terminal; this base class shows nothing."""
+    """The progress of a run on the terminal: a bar on stderr, lines on stdout, or nothing."""
+
+    def __init__(self, kind: str, total_steps: int, every_s: float) -> None:
+        """`kind` is `logger.progress`; `auto` is a bar on a terminal, else lines.
+
+        A line with numbers comes every `every_s` seconds, the first one after the first iteration.
+        """
+        if kind == "auto":
+            kind = "bar" if sys.stderr.isatty() else "lines"
+        self._kind, self._total, self._every_s = kind, total_steps, every_s
+        self._next = time.monotonic()
+        if kind == "bar":
+            from rich import progress
+            from rich.console import Console
+
+            self._bar: Any = progress.Progress(
+                progress.TaskProgressColumn(),
+                progress.BarColumn(bar_width=None),
+                progress.TextColumn("{task.description}"),
+                progress.TimeRemainingColumn(compact=True),
+                console=Console(stderr=True),
+                expand=True,
+            )
+            self._task = self._bar.add_task("starting", total=total_steps)
+            self._bar.start()
 
     def say(self, line: str) -> None:
-        """Prints a line on stdout."""
+        """Prints a line on stdout at once."""
+        if self._kind in ("bar", "lines"):
+            print(line, flush=True)
 
     def show(self, row: Row, eval_mean: float | None) -> None:
         """Shows a row of iterations.csv, and the mean return of the last evaluation."""
+        if self._kind == "bar":
+            text = describe(row, eval_mean, self._bar.console.width - _BESIDE)
+            self._bar.update(self._task, completed=row["env_steps"], description=text)
+        elif self._kind == "lines" and time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every_s
+            text = describe(row, eval_mean)
+            print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
 
     def close(self) -> None:
-        """Leaves the terminal in its normal state."""
-
-
-def make_progress(kind: str, total_steps: int, print_every_s: float) -> Progress:
-    """The display of `logger.progress`; `auto` is a bar on a terminal, else lines."""
-    if kind == "auto":
-        kind = "bar" if sys.stderr.isatty() else "lines"
-    if kind == "bar":
-        return Bar(total_steps)
-    return Lines(total_steps, print_every_s) if kind == "lines" else Progress()
-
-
-class Lines(Progress):
-    """Lines on stdout."""
-
-    def __init__(self, total_steps: int, every_s: float) -> None:
-        """Prints a line every `every_s` seconds, the first one after the first iteration."""
-        self._total = total_steps
-        self._every_s = every_s
-        self._next = time.monotonic()
-
-    def say(self, line: str) -> None:
-        """Prints the line at once."""
-        print(line, flush=True)
-
-    def show(self, row: Row, eval_mean: float | None) -> None:
-        """Prints the row if `every_s` seconds have passed since the last one."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + self._every_s
-        text = describe(row, eval_mean)
-        print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
-
-
-class Bar(Lines):
-    """A progress bar on stderr; lines still go to stdout."""
-
-    def __init__(self, total_steps: int) -> None:
-        """Starts the bar, which is full at `total_steps`."""
-        from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-
-        self._bar: Any = RichProgress(
-            TaskProgressColumn(),
-            BarColumn(bar_width=None),
-            TextColumn("{task.description}"),
-            TimeRemainingColumn(compact=True),
-            console=Console(stderr=True),
-            expand=True,
-        )
-        self._task = self._bar.add_task("starting", total=total_steps)
-        self._bar.start()
-
-    def show(self, row: Row, eval_mean: float | None) -> None:
-        """Moves the bar."""
-        text = describe(row, eval_mean, self._bar.console.width - _BESIDE)
-        self._bar.update(self._task, completed=row["env_steps"], description=text)
-
-    def close(self) -> None:
-        """Stops the bar, which stays on the terminal."""
-        self._bar.stop()
+        """Leaves the bar on the terminal, in its normal state."""
+        if self._kind == "bar":
+            self._bar.stop()
 
 
 def describe(row: Row, eval_mean: float | None, width: float = math.inf) -> str:

@@ -214,9 +214,8 @@ def calling(callback):
 
 
 def test_a_hook_returns_true_false_or_nothing():
-    found = SimpleNamespace(number=1, env_steps=8, metrics={})
     with pytest.raises(CallbackError, match="mine returned 'yes' from on_round: return True"):
-        calling(Yes()).round(found)
+        calling(Yes()).call("on_round", walle.RoundInfo, 1, 8, metrics={})
 
 
 def test_a_state_that_no_checkpoint_can_hold_is_refused():
