@@ -1,7 +1,7 @@
 """Trains one policy: makes the parts of a run, connects them, loops and closes them.
 
-`train` shows the order in which things happen; `Training` makes the parts and runs them. What happens
-when a process dies:
+`train` shows the order in which things happen; `Training` makes the parts and runs them. What
+happens when a process dies:
 
 - A sampler: `sampling.receive` starts another one with the same lanes, which repeats the round
   (walle.sampling.process_sampling). The agent waits longer, and the run has the same bits. After
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
@@ -144,40 +145,38 @@ def train(
     return result
 
 
+@dataclass
 class Training:
     """The parts of a run, made from its configuration, for its start or for a checkpoint."""
 
-    def __init__(
-        self,
-        config: Config,
-        directory: Path,
-        timer: Timer,
-        problem: Problem,
-        environment: Probe,
-        resumed: dict[str, Any] | None,
-    ) -> None:
+    config: Config
+    directory: Path
+    timer: Timer
+    problem: Problem
+    environment: Probe
+    resumed: dict[str, Any] | None
+
+    def __post_init__(self) -> None:
         """Makes the algorithm, the callbacks and what films episodes; starts no process.
 
         Raises:
             ConfigError: one of them cannot be made, or a package for videos is missing.
         """
-        self._config, self._directory, self._timer = config, directory, timer
-        self._problem, self._environment, self._resumed = problem, environment, resumed
-        self._env_steps = resumed["env_steps"] if resumed else 0
-        self._algorithm = make_algorithm(config, problem)
+        config, environment, logger = self.config, self.environment, self.config.logger
+        self._env_steps = self.resumed["env_steps"] if self.resumed else 0
+        self._algorithm = make_algorithm(config, self.problem)
         self._callbacks = make_callbacks(config.callbacks)
         self._film: Callable[[PolicySnapshot, int], Path] | None = None
-        logger = config.logger
         if logger.video_every is not None:
             # These imports are slow, and few runs have videos.
             from walle.policy.acting import Origin
             from walle.policy.loading import policy_from
             from walle.policy.video import film_while_learning
 
-            origin = Origin(directory, config.algo.name, 0, config.seed)
+            origin = Origin(self.directory, config.algo.name, 0, config.seed)
             policy = policy_from(self._algorithm, environment.env, environment.lane, origin)
             ending = ".gif" if logger.name == "tensorboard" else ".mp4"
-            self._film = film_while_learning(directory, ending, policy, logger.video_steps)
+            self._film = film_while_learning(self.directory, ending, policy, logger.video_steps)
 
     def run(self, signals: Signals, events: EventLog) -> RunResult:
         """Starts the processes, connects them with the agent, runs it, and closes all.
@@ -186,7 +185,7 @@ class Training:
             WorkerDeathError: a learner was killed.
             Interrupted: a signal arrived before the agent could learn.
         """
-        config, timer = self._config, self._timer
+        config, timer = self.config, self.timer
         with ExitStack() as stack:
             stack.callback(end_orphans)
             learners: Learners | None = None
@@ -196,11 +195,11 @@ class Training:
 
                 make: Any = partial(algos.make, config.algo, NetSettings.of(config.net))
                 threads = config.learner.threads
-                tasks = make_learner_tasks(config.learners, make, self._problem, threads)
+                tasks = make_learner_tasks(config.learners, make, self.problem, threads)
                 learners = Learners(tasks)
                 stack.callback(learners.close)
-            trace = self._directory / "trace.csv" if config.trace else None
-            if trace and not (self._resumed and trace.exists()):
+            trace = self.directory / "trace.csv" if config.trace else None
+            if trace and not (self.resumed and trace.exists()):
                 TraceFile.create(trace)
 
             sampling = self._make_sampling(signals, learners, trace)
@@ -212,8 +211,8 @@ class Training:
 
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
-            if self._resumed is None:
-                for line in warnings(config, self._problem.longest_episode):
+            if self.resumed is None:
+                for line in warnings(config, self.problem.longest_episode):
                     agent.recorder.say(line)
 
             with suppress(Interrupted):
@@ -221,8 +220,9 @@ class Training:
             stopped_by = agent.callbacks.stopped_by
             if (reason := stop_reason(stopped_by)) and signals.received is None:
                 agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
+            means = agent.recorder.eval_mean, agent.best, agent.recorder.return_mean
             return RunResult(
-                *agent.returns, agent.env_steps, timer.wall_s, signals.received, stopped_by
+                *means, agent.env_steps, timer.wall_s, signals.received, stopped_by
             )
 
     def _make_sampling(
@@ -233,13 +233,13 @@ class Training:
         Raises:
             ConfigError: the rounds need more memory than this machine has.
         """
-        config, environment, algorithm = self._config, self._environment, self._algorithm
+        config, environment, algorithm = self.config, self.environment, self._algorithm
         sampler, slots = config.sampler, config.slots
-        earlier = self._resumed["lanes"] if self._resumed else []
+        earlier = self.resumed["lanes"] if self.resumed else []
         blocks = [LaneBlock.loaded(block) for block in earlier]
-        spans = (trace, self._timer.start_ns) if trace else None
-        tasks = make_tasks(config, self._problem, environment, algorithm, blocks, spans)
-        shape = partial(rollout_shape, config, self._problem, environment)
+        spans = (trace, self.timer.start_ns) if trace else None
+        tasks = make_tasks(config, self.problem, environment, algorithm, blocks, spans)
+        shape = partial(rollout_shape, config, self.problem, environment)
         shapes = [shape(len(task.lanes)) for task in tasks]
         check_memory(shapes, slots, config.batch_size)
         if isinstance(sampler, SerialSampler):
@@ -282,27 +282,27 @@ class Training:
 
         def record_end(text: str) -> None:
             ended = timestamp()
-            update_status(self._directory, state="failed", exit_code=1, error=text, ended=ended)
+            update_status(self.directory, state="failed", exit_code=1, error=text, ended=ended)
 
-        return Watchdog(self._config.sampler.timeout_s, say, record_end)
+        return Watchdog(self.config.sampler.timeout_s, say, record_end)
 
     def _make_agent(self, sampling: Sampling, trace: Path | None) -> Agent:
         """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
-        config, directory, timer = self._config, self._directory, self._timer
-        environment, algorithm, resumed = self._environment, self._algorithm, self._resumed
+        config, directory, timer = self.config, self.directory, self.timer
+        environment, algorithm, resumed = self.environment, self._algorithm, self.resumed
         settings, logger, lag = to_dict(config), config.logger, config.sampler.lag
         options = {**logger.options, "job_type": config.algo.name}
         resumed_at = self._env_steps if resumed else None
         recorder = Recorder(
-            directory,
-            timer,
-            EpisodeTracker(sampling.owners, logger.return_window),
+            directory=directory,
+            timer=timer,
+            tracker=EpisodeTracker(sampling.owners, logger.return_window),
             lock_step=lag.lock_step,
             sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
             progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
             trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
             video_is_due=Every(logger.video_every, self._env_steps),
-            film=self._film,
+            film_snapshot=self._film,
             earlier=resumed["recorder"] if resumed else None,
         )
         evaluator = None
@@ -317,6 +317,7 @@ class Training:
             )
         is_due = Every(config.checkpoint.every, self._env_steps)
         stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
         agent = Agent(
             algorithm=algorithm,
             sampling=sampling,
@@ -324,7 +325,7 @@ class Training:
             evaluator=evaluator,
             evaluation_is_due=Every(config.eval.every, self._env_steps),
             watchdog=self._make_watchdog(recorder.say),
-            checkpoints=CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due),
+            checkpoints=checkpoints,
             callbacks=Callbacks(self._callbacks, timer, directory, recorder),
             timer=timer,
             lag=lag,

@@ -57,14 +57,9 @@ class Agent:
         self._first_iteration = 1
         self._state_to_save: Callable[[], dict[str, Any] | None] = self.state_dict
         self._evaluations = 0
-        self._best: float | None = None  # the highest mean return of an evaluation
+        self.best: float | None = None  # the highest mean return of an evaluation
         self._is_unfinished = False  # whether an evaluation was interrupted, and must be repeated
         self.sampling.events.listen(self.recorder.news)
-
-    @property
-    def returns(self) -> tuple[float | None, float | None, float | None]:
-        """Mean returns: of the last and of the best evaluation, and of the last episodes."""
-        return self.recorder.eval_mean, self._best, self.recorder.return_mean
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -99,7 +94,7 @@ class Agent:
         self.save_last()
         stopped = stop_reason(self.callbacks.stopped_by)
         reason = "interrupted" if signals.arrived() else stopped or "completed"
-        self._call("on_end", EndInfo, reason=reason, best=self._best)
+        self._call("on_end", EndInfo, reason=reason, best=self.best)
 
     def _warm_up(self, signals: Signals) -> None:
         """Compiles in the section `compile`, so that it never counts as learning time."""
@@ -192,9 +187,9 @@ class Agent:
             self._evaluations += 1
             self.recorder.evaluation(self.env_steps, evaluation)
             mean = evaluation.mean
-            is_best = not math.isnan(mean) and (self._best is None or mean > self._best)
+            is_best = not math.isnan(mean) and (self.best is None or mean > self.best)
             if is_best:
-                self._best = mean
+                self.best = mean
                 with self.timer.section("checkpoint"):
                     self.checkpoints.save_best(self._policy_state())
             self._call(
@@ -228,7 +223,7 @@ class Agent:
         """The state of the run between two iterations."""
         return {
             **self._policy_state(),
-            "best": self._best,
+            "best": self.best,
             "evaluations": self._evaluations,
             "evaluation_is_due": self._is_unfinished,
             "version": self._version,
@@ -247,7 +242,7 @@ class Agent:
         self.callbacks.load_state_dict(state.get("callbacks", {"states": {}, "stopped_by": None}))
         if self.quota is not None:
             self.quota.load_state_dict(state["quota"])
-        self._best, self._evaluations = state["best"], state["evaluations"]
+        self.best, self._evaluations = state["best"], state["evaluations"]
         self._is_unfinished = state["evaluation_is_due"]
         self._version = state["version"]
         self._live.extend(PolicySnapshot.loaded(fields) for fields in state["live"])

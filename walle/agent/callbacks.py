@@ -65,7 +65,7 @@ class Callbacks:
             recorder = self._recorder
             if kind in (RoundInfo, EndInfo):
                 facts |= {"return_mean": recorder.return_mean, "eval_mean": recorder.eval_mean}
-            facts |= {"iteration": iteration, "env_steps": env_steps, "wall_s": recorder.wall_s}
+            facts |= {"iteration": iteration, "env_steps": env_steps, "wall_s": self._timer.wall_s}
             info = kind(directory=self._directory, **facts)
             for name, callback in self._callbacks.items():
                 if _called(name, callback, hook, info) and hook != "on_end":

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,60 +120,48 @@ class Iteration(NamedTuple):
     metrics: dict[str, float]  # the algorithm's metrics
 
 
+@dataclass(kw_only=True, eq=False)
 class Recorder:
     """A recorder writes iterations and evaluations into all outputs."""
 
-    def __init__(
-        self,
-        directory: Path,
-        timer: Timer,
-        tracker: EpisodeTracker,
-        *,
-        lock_step: bool,
-        sinks: Sequence[Sink],
-        progress: Progress,
-        video_is_due: Every,
-        # films an episode of a snapshot after so many environment steps; returns the file
-        film: Callable[[PolicySnapshot, int], Path] | None = None,
-        trace: TraceFile | None = None,
-        earlier: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Creates the files; continues those of an earlier process whose state is `earlier`."""
-        self._directory, self._timer, self._tracker = directory, timer, tracker
-        self._lock_step, self._sinks, self._progress = lock_step, sinks, progress
-        self._trace, self._film, self.video_is_due = trace, film, video_is_due
+    directory: Path
+    timer: Timer
+    tracker: EpisodeTracker
+    lock_step: bool
+    sinks: Sequence[Sink]
+    progress: Progress
+    trace: TraceFile | None
+    video_is_due: Every
+    # films an episode of a snapshot after so many environment steps; returns the file
+    film_snapshot: Callable[[PolicySnapshot, int], Path] | None
+    earlier: InitVar[Mapping[str, Any] | None]  # the state of an earlier process
+
+    def __post_init__(self, earlier: Mapping[str, Any] | None) -> None:
+        """Creates the files, or continues those of the earlier process."""
+        self.say = self.progress.say
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
         self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
         self._files = {
-            name: CsvFile(directory / f"{name}.csv", known, lengths.get(name))
+            name: CsvFile(self.directory / f"{name}.csv", known, lengths.get(name))
             for name, known in columns.items()
         }
         if earlier:
-            tracker.load_state_dict(earlier["tracker"])
+            self.tracker.load_state_dict(earlier["tracker"])
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume: episodes, the files' lengths, the run's wall clock so far."""
         return {
-            "tracker": self._tracker.state_dict(),
+            "tracker": self.tracker.state_dict(),
             "eval_mean": self.eval_mean,
             "lengths": {name: file.length for name, file in self._files.items()},
-            "wall_s": self.wall_s,
+            "wall_s": self.timer.wall_s,
         }
 
     @property
     def return_mean(self) -> float | None:
         """Mean return of the last episodes."""
-        return self._tracker.return_mean
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds since the run started."""
-        return self._timer.wall_s
-
-    def say(self, line: str) -> None:
-        """Prints a line."""
-        self._progress.say(line)
+        return self.tracker.return_mean
 
     def news(self, event: Event) -> None:
         """Prints what happened to samplers; replacements and nodes go into the run's files too."""
@@ -181,29 +170,29 @@ class Recorder:
             return
         self.say(event.line)
         if isinstance(event, NodesInUse):
-            add_nodes(self._directory, event._asdict())
+            add_nodes(self.directory, event._asdict())
         else:
-            before = read_status(self._directory).get("replacements") or []
-            update_status(self._directory, replacements=[*before, event._asdict()])
+            before = read_status(self.directory).get("replacements") or []
+            update_status(self.directory, replacements=[*before, event._asdict()])
 
     def iteration(self, iteration: Iteration, spans: list[Span]) -> None:
         """Writes an iteration's rows, and the agent's `spans` into the trace."""
-        wall_s, seconds, round_ = self.wall_s, iteration.seconds, iteration.round
+        wall_s, seconds, round_ = self.timer.wall_s, iteration.seconds, iteration.round
         steps_before = iteration.env_steps - round_.rollout.env_steps
         episodes: list[Episode] = []
         for rollout in round_.dropped or ():  # older than their lanes in the round
-            episodes += self._tracker.add(rollout, steps_before, wall_s)
+            episodes += self.tracker.add(rollout, steps_before, wall_s)
         for rollout in round_.lanes:
-            episodes += self._tracker.add(rollout, steps_before, wall_s)
+            episodes += self.tracker.add(rollout, steps_before, wall_s)
             steps_before += rollout.env_steps
         rows = [dict(zip(EPISODE_COLUMNS, episode, strict=True)) for episode in episodes]
         self._files["episodes"].append(rows)
         row: dict[str, Value] = {
             "iteration": iteration.number,
             "env_steps": iteration.env_steps,
-            "episodes": self._tracker.count,
+            "episodes": self.tracker.count,
             "wall_s": wall_s,
-            **durations(seconds, iteration.collect_s, lock_step=self._lock_step),
+            **durations(seconds, iteration.collect_s, lock_step=self.lock_step),
             "env_steps_per_s": round_.rollout.env_steps / sum(seconds.values()),
             "policy_version": iteration.version,
             "lag_mean": float(iteration.lag.mean()),
@@ -216,7 +205,7 @@ class Recorder:
         row |= {
             "return_mean": self.return_mean,
             **statistics(returns, "return_round", "mean", "min", "max", "std"),
-            "length_mean": self._tracker.length_mean,
+            "length_mean": self.tracker.length_mean,
             **iteration.metrics,
         }
         self._files["iterations"].append([row])
@@ -231,18 +220,18 @@ class Recorder:
                 for process, spent in (("agent", seconds), *round_.sections_s)
             ]
         )
-        if self._trace:
-            self._trace.write(spans)
-        for sink in self._sinks:
+        if self.trace:
+            self.trace.write(spans)
+        for sink in self.sinks:
             sink.iteration(row)
-        self._progress.show(row, self.eval_mean)
+        self.progress.show(row, self.eval_mean)
 
     def evaluation(self, env_steps: int, evaluation: Evaluation) -> None:
         """Writes an evaluation's row."""
         self.eval_mean = evaluation.mean
         row: dict[str, Value] = {
             "env_steps": env_steps,
-            "wall_s": self.wall_s,
+            "wall_s": self.timer.wall_s,
             "episodes": len(evaluation.returns),
             **_of_episodes(evaluation),
         }
@@ -250,16 +239,16 @@ class Recorder:
             drawn = _of_episodes(evaluation.stochastic)
             row |= {f"stochastic_{name}": value for name, value in drawn.items()}
         self._files["eval"].append([row])
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.evaluation(row)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
         """Films an episode of the policy; a run does not end because it cannot be drawn."""
-        assert self._film is not None
+        assert self.film_snapshot is not None
         try:
             with signals.breaking_off():
-                video = self._film(policy, env_steps)
-            for sink in self._sinks:
+                video = self.film_snapshot(policy, env_steps)
+            for sink in self.sinks:
                 sink.video(env_steps, video)
         except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
             self.say(f"no video at {env_steps:,} steps: {error}")
@@ -270,13 +259,13 @@ class Recorder:
             "env_steps": env_steps,
             "eval_mean": self.eval_mean,
             "return_mean": self.return_mean,
-            "wall_s": self.wall_s,
+            "wall_s": self.timer.wall_s,
         }
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.close(summary)
         for file in self._files.values():
             file.close()
-        self._progress.close()
+        self.progress.close()
 
 
 class Progress:

@@ -44,9 +44,7 @@ class CompilerError(Exception):
 def load(name: str, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
     """The library `NAME.cpp`, a `ctypes.CDLL`: its functions run without Python's lock.
 
-    Args:
-        name: of the library.
-        functions: name without the library's -> (type of the result, types of the arguments).
+    `functions` maps names without the library's to the types of the result and the arguments.
 
     Raises:
         CompilerError: there is no compiler that compiles it.

@@ -249,7 +249,6 @@ class Passes {
   bool find_gradient(const Minibatch &batch, float beta, Team *team, float *numbers) {
     policy_.prepare_backward(parameters_.get());
     critic_.prepare_backward(parameters_.get());
-    if (distribution_) distribution_->prepare(&parameters_[own_at_]);
     float excess = 0;
     for (;;) {
       kl_weight_ = beta + 2 * loss_.eta * excess;
@@ -290,7 +289,7 @@ class Passes {
     const Rows &rows = batch.rows;
     const float weight = 1.0f / float(batch.size);
     if (begin == end) std::memset(gradient, 0, sizeof(float) * size_);
-    if (distribution_) distribution_->begin_shard();
+    if (distribution_) distribution_->prepare(&parameters_[own_at_]);
     Vector sums[NUMBERS] = {};
     for (bool add = false; begin < end; begin += BLOCK, add = true) {
       const int block = int(std::min(end - begin, long(BLOCK)));

@@ -48,9 +48,8 @@ class Distribution {
   // Parameters of the distribution itself, which lie behind the network's.
   virtual int parameters() const { return 0; }
 
-  // To be called for new parameters, and before each shard.
+  // To be called before each shard.
   virtual void prepare(const float *) {}
-  virtual void begin_shard() {}
 
   // Reads the actions of a block of rows.
   virtual void read(const Minibatch &, long, int) {}
@@ -102,6 +101,7 @@ class Gaussian : public Distribution {
 
   void prepare(const float *parameters) override {
     log_density_ = entropy_ = 0;
+    std::memset(log_std_slope_.get(), 0, sizeof(float) * width_);
     for (int a = 0; a < actions_; a++) {
       const float log_std = log_std_[a] = parameters[a];
       inverse_std_[a] = std::exp(-log_std);
@@ -109,8 +109,6 @@ class Gaussian : public Distribution {
       entropy_ += log_std + 0.5 + HALF_LOG_2_PI;
     }
   }
-
-  void begin_shard() override { std::memset(log_std_slope_.get(), 0, sizeof(float) * width_); }
 
   void read(const Minibatch &batch, long first, int rows) override {
     action_.read(static_cast<const float *>(batch.rows.action), batch.rows.count, batch.order,

@@ -9,11 +9,13 @@
 
 #include "mlp.hpp"
 
-inline double seconds_now() {
+inline long now_ns(clockid_t clock) {
   timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+  clock_gettime(clock, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
+
+inline double seconds_now() { return 1e-9 * double(now_ns(CLOCK_MONOTONIC)); }
 
 struct Team {
   int rank, size;
@@ -45,12 +47,6 @@ struct Team {
 
   sem_t *semaphore(int of) const {
     return reinterpret_cast<sem_t *>(semaphores + of * distance);
-  }
-
-  static long now_ns(clockid_t clock) {
-    timespec now;
-    clock_gettime(clock, &now);
-    return now.tv_sec * SECOND_NS + now.tv_nsec;
   }
 
   bool spin() const {
