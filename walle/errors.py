@@ -62,8 +62,8 @@ def what_went_wrong(error: BaseException) -> str:
     """One line with the error's type, its first line, and the place in the code that raised it."""
     lines = str(error).strip().splitlines() or [""]
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {lines[0]}{place}"
+    location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0]}{location}"
 
 
 def cause_text(error: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,30 +45,29 @@ def make_callbacks(names: Sequence[str]) -> dict[str, Callback]:
     return made
 
 
+@dataclass
 class Callbacks:
     """Calls the hooks of all callbacks, in the section `callbacks` of the agent's timer."""
 
-    def __init__(
-        self, callbacks: Mapping[str, Callback], timer: Timer, directory: Path, recorder: Recorder
-    ) -> None:
-        """Calls nothing yet; `recorder` knows the clock and the returns of the run."""
-        self._callbacks, self._timer = callbacks, timer
-        self._directory, self._recorder = directory, recorder
-        self.stopped_by: str | None = None  # the first callback that stopped the run
+    callbacks: Mapping[str, Callback]
+    timer: Timer
+    directory: Path
+    recorder: Recorder
+    stopped_by: str | None = None  # the first callback that stopped the run
 
     def call(
         self, hook: str, kind: type[Info], iteration: int, env_steps: int, **facts: Any
     ) -> None:
         """Calls a hook with a `kind` of the facts, and of what the recorder knows of them."""
-        if not self._callbacks:
+        if not self.callbacks:
             return
-        with self._timer.section("callbacks"):
-            recorder = self._recorder
+        with self.timer.section("callbacks"):
+            recorder = self.recorder
             if kind in (RoundInfo, EndInfo):
                 facts |= {"return_mean": recorder.return_mean, "eval_mean": recorder.eval_mean}
-            facts |= {"iteration": iteration, "env_steps": env_steps, "wall_s": self._timer.wall_s}
-            info = kind(directory=self._directory, **facts)
-            for name, callback in self._callbacks.items():
+            facts |= {"iteration": iteration, "env_steps": env_steps, "wall_s": self.timer.wall_s}
+            info = kind(directory=self.directory, **facts)
+            for name, callback in self.callbacks.items():
                 if _called(name, callback, hook, info) and hook != "on_end":
                     self.stopped_by = self.stopped_by or name
 
@@ -77,9 +77,9 @@ class Callbacks:
         Raises:
             CallbackError: a state holds more than data, so that no checkpoint could be loaded.
         """
-        with self._timer.section("callbacks"):
+        with self.timer.section("callbacks"):
             states = {}
-            for name, callback in self._callbacks.items():
+            for name, callback in self.callbacks.items():
                 states[name] = _called(name, callback, "state_dict")
                 if fault := _foreign(states[name]):
                     raise CallbackError(
@@ -90,9 +90,9 @@ class Callbacks:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes from `state_dict`; callbacks that were not there then start anew."""
-        if state["stopped_by"] in self._callbacks:
+        if state["stopped_by"] in self.callbacks:
             self.stopped_by = state["stopped_by"]
-        for name, callback in self._callbacks.items():
+        for name, callback in self.callbacks.items():
             if name in state["states"]:
                 _called(name, callback, "load_state_dict", state["states"][name])
 
@@ -129,4 +129,4 @@ def _foreign(value: Any) -> str | None:
         parts = list(value)
     else:
         return None if isinstance(value, _PLAIN) else type(value).__name__
-    return next((found for part in parts if (found := _foreign(part))), None)
+    return next((name for part in parts if (name := _foreign(part))), None)

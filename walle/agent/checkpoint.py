@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
@@ -138,47 +139,45 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
         return state | {"fell_back": True}
 
 
+@dataclass
 class CheckpointFiles:
     """The checkpoints of a run, with the rows of a replay buffer beside them."""
 
-    def __init__(
-        self, directory: Path, replay: Replay | None, stored: Mapping[str, Any], are_due: Every
-    ) -> None:
-        """Writes nothing yet; `directory` is made with the first checkpoint.
+    directory: Path  # is made with the first checkpoint
+    replay: Replay | None
+    stored: Mapping[str, Any]  # what every checkpoint holds too, as plain values
+    are_due: Every
 
-        Every checkpoint holds `stored` too: configuration and policy as plain values.
-        """
-        self._directory, self._replay, self._stored = directory, replay, stored
-        self._rows = ReplayFiles(directory / "replay")
-        self.are_due = are_due
+    def __post_init__(self) -> None:
+        self._rows = ReplayFiles(self.directory / "replay")
 
     def save_last(self, state: Mapping[str, Any]) -> Path:
         """Writes last.pt, and the new rows of the replay buffer; returns the path.
 
         `state` may be that before an update that was interrupted; the buffer then returns to it.
         """
-        if self._replay is not None:
-            self._replay.take_back(state["replay"]["inserted"])
-            self._rows.append(self._replay)
-        save_last(self._directory, {**self._stored, **state})
-        if self._replay is not None:
+        if self.replay is not None:
+            self.replay.take_back(state["replay"]["inserted"])
+            self._rows.append(self.replay)
+        save_last(self.directory, {**self.stored, **state})
+        if self.replay is not None:
             self._rows.forget()  # rows that only older checkpoints needed
-        return self._directory / LAST
+        return self.directory / LAST
 
     def save_best(self, state: Mapping[str, Any]) -> None:
         """Writes best.pt."""
-        save(self._directory / BEST, {**self._stored, **state})
+        save(self.directory / BEST, {**self.stored, **state})
 
     def replay_size(self) -> dict[str, int] | None:
         """The numbers that say which rows of the replay buffer exist; None without a buffer."""
-        if self._replay is None:
+        if self.replay is None:
             return None
-        return {"inserted": self._replay.inserted, "size": len(self._replay)}
+        return {"inserted": self.replay.inserted, "size": len(self.replay)}
 
     def load_replay(self, size: dict[str, int] | None) -> None:
         """Fills the replay buffer with the rows that `replay_size` described."""
-        if self._replay is not None and size is not None:
-            self._rows.load(self._replay, **size)
+        if self.replay is not None and size is not None:
+            self._rows.load(self.replay, **size)
 
 
 class ReplayFiles:
@@ -188,7 +187,6 @@ class ReplayFiles:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Creates `directory` with the first rows."""
         self._directory = directory
         self._written = self._oldest = self._needed = 0
 
@@ -252,11 +250,11 @@ def as_data(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {key: as_data(each) for key, each in value.items()}
+        return {key: as_data(part) for key, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return as_data(value._asdict())
     if isinstance(value, list | tuple):
-        return [as_data(each) for each in value]
+        return [as_data(part) for part in value]
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().clone()  # a view would write all of its storage
     return value

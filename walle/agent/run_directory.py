@@ -75,11 +75,11 @@ def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
 
 def versions(*more: str) -> dict[str, str]:
     """The versions of Python, walle and the packages that compute, and of `more`."""
-    found = {"python": platform.python_version()}
+    numbers = {"python": platform.python_version()}
     for name in ("walle", "torch", "numpy", "gymnasium", "mujoco", *more):
         with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            numbers[name] = metadata.version(name)
+    return numbers
 
 
 def _git() -> dict[str, Any] | None:

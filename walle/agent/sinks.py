@@ -128,8 +128,7 @@ def _numbers(row: Row) -> dict[str, float | int]:
 class Sink(ABC):
     """Shows the rows of iterations.csv and eval.csv over environment steps."""
 
-    def __init__(self) -> None:
-        self._speed = Speed()
+    _speed: Speed
 
     def iteration(self, row: Row) -> None:
         """Logs the numbers of iterations.csv in their sections, such as `time/collect_s`."""
@@ -169,7 +168,7 @@ class TensorBoardSink(Sink):
         from torch.utils import tensorboard
         from torch.utils.tensorboard import summary as summaries
 
-        super().__init__()
+        self._speed = Speed()
         purge_step = None if resumed_at is None else resumed_at + 1
         writer: Any = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
         hparams: Any = summaries.hparams
@@ -214,7 +213,7 @@ class WandbSink(Sink):
         """
         import wandb
 
-        super().__init__()
+        self._speed = Speed()
         earlier = (read_status(directory).get("wandb") or {}).get("id")
         arguments = {
             **options,

@@ -268,7 +268,6 @@ class Updates:
         summary: Callable[[Sequence[Tensor]], Tensor],
         shards: int = 1,  # into how many equal parts a minibatch is divided
     ) -> None:
-        """Takes eager steps until `compile`."""
         self._stages, self._split, self._summary = stages, split, summary
         self._shards = shards
         self._team: Team = ALONE

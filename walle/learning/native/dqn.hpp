@@ -45,13 +45,13 @@ class DQN : public ReplayUpdates {
     const long size = values_.end();
     for (; count--; rows += minibatch_ * row_size(), metrics += METRICS) {
       values_.prepare_backward(state_.parameters());
-      const float *found =
+      const float *sums =
           gradient(size, rows, noise, team, [&](auto... x) { add_gradient(x...); });
-      if (!found) return false;
-      for (int n = 0; n < METRICS; n++) metrics[n] = found[size + n] / float(minibatch_);
-      const float norm = std::sqrt(squares(found, size));
+      if (!sums) return false;
+      for (int n = 0; n < METRICS; n++) metrics[n] = sums[size + n] / float(minibatch_);
+      const float norm = std::sqrt(squares(sums, size));
       const double left = std::max(0.0, 1 - double(updates_) / s.falls_for);
-      state_.step(found, float(s.rate * left), clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));
+      state_.step(sums, float(s.rate * left), clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));
       if (++updates_ % s.target_interval == 0)
         polyak_update(target_.get(), state_.parameters(), size, s.tau);
     }

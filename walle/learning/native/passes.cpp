@@ -84,10 +84,10 @@ inline void estimate_step(long lanes, const float *__restrict reward, const floa
                           float *__restrict target) {
   for (long i = 0; i < lanes; i++) {
     const float sum = reward[i] + discount[i] * next[i] - v[i] + decay[i] * trace[i];
-    const float found = IS_VTRACE ? rho[i] * sum : sum;
-    trace[i] = found;
+    const float change = IS_VTRACE ? rho[i] * sum : sum;
+    trace[i] = change;
     advantage[i] = sum;  // V-trace weights it after it is normalised
-    target[i] = found + v[i];
+    target[i] = change + v[i];
   }
 }
 
@@ -183,9 +183,6 @@ class Passes {
         parameters_(zeros(size_)),
         adam_(size_, adam.beta1, adam.beta2) {}
 
-  // Floats that learners exchange at most in a round of so many states.
-  long exchanged(long states) const { return std::max(shards_.size(), states); }
-
   const Spent &spent() const { return shards_.spent; }
 
   // Copies parameters and moments after so many steps here, or, without `steps`, the other way.
@@ -196,10 +193,13 @@ class Passes {
     if (steps) steps_ = *steps;
   }
 
-  // To be called once for a round, whose arrays must stay until its last estimate.
-  void begin_round(const Round &round) {
-    round_ = round;
-    prepared_.prepare(round, loss_.returns);
+  // To be called before passes; the arrays of a round must stay until its last estimate. Returns how
+  // many floats learners exchange at most: there are no more unseen successors than steps.
+  long begin(const Round *round) {
+    if (!round) return shards_.size();
+    round_ = *round;
+    prepared_.prepare(round_, loss_.returns);
+    return std::max(shards_.size(), 2 * round_.rows());
   }
 
   // Advantages and targets by the current critic, whose values the learners divide; false if the
@@ -416,15 +416,13 @@ Passes *passes_new(const Networks *networks, const Loss *loss, const AdamSetting
 
 void passes_delete(Passes *passes) { delete passes; }
 
-long passes_exchanged(const Passes *passes, long states) { return passes->exchanged(states); }
-
 void passes_copy(Passes *passes, float *vector, float *mean, float *square, const float *steps) {
   passes->copy_state(vector, mean, square, steps);
 }
 
 void passes_spent(const Passes *passes, Spent *to) { *to = passes->spent(); }
 
-void passes_begin_round(Passes *passes, const Round *round) { passes->begin_round(*round); }
+long passes_begin(Passes *passes, const Round *round) { return passes->begin(round); }
 
 int passes_estimate(Passes *passes, Team *team, float *value, float *advantage, float *target) {
   return passes->estimate(team, {value, advantage, target});

@@ -111,10 +111,9 @@ _Rows = structure("Rows", **dict.fromkeys(Columns._fields, c_void_p), count=c_lo
 _TYPES: dict[str, Any] = {
     "new": (c_void_p, (*[c_void_p] * 3, c_int)),
     "delete": (None, [c_void_p]),
-    "exchanged": (c_long, (c_void_p, c_long)),
     "copy": (None, [c_void_p] * 5),
     "spent": (None, [c_void_p] * 2),
-    "begin_round": (None, [c_void_p] * 2),
+    "begin": (c_long, [c_void_p] * 2),
     "estimate": (c_int, [c_void_p] * 5),
     "run": (c_long, (*[c_void_p] * 3, c_long, c_float, c_float, c_void_p, c_void_p)),
 }
@@ -207,7 +206,6 @@ class Passes:
             *(address(column, steps) for column in (x.reward, x.continues)),
             *(None if x.ratio is None else address(x.ratio, steps), *steps, states),
         )
-        self._library.passes_begin_round(self._learner, byref(round_))
 
         def rows_of(epoch: int, team: Any) -> Any:
             again = epoch > 0
@@ -215,8 +213,7 @@ class Passes:
                 return None
             return rows[again]
 
-        # There are at most as many unseen successors as steps.
-        result = self._passes(vector, state, rows_of, count, 2 * count, **settings)
+        result = self._passes(vector, state, rows_of, count, byref(round_), **settings)
         return Learned(result, first[0], first[2])
 
     def minimise(self, vector: Tensor, state: AdamState, data: Any, **settings: Any) -> Result:
@@ -232,7 +229,7 @@ class Passes:
         columns = {k: x.contiguous() for k, x in data._asdict().items() if x is not None}
         beta, count = float(columns.pop("beta", 0.0)), len(data.obs)
         rows = self._rows(Columns(**columns))
-        return self._passes(vector, state, lambda *_: rows, count, 0, beta=beta, **settings)
+        return self._passes(vector, state, lambda *_: rows, count, None, beta=beta, **settings)
 
     def _passes(
         self,
@@ -240,7 +237,7 @@ class Passes:
         state: AdamState,
         rows_of: Callable[[int, Any], Any],
         count: int,
-        states: int,
+        round_: Any,
         *,
         epochs: int,
         minibatch_size: int,
@@ -266,7 +263,7 @@ class Passes:
         pointers = [address(x, (self._size,)) for x in before]
         self._library.passes_copy(self._learner, *pointers, address(state.steps, ()))
         taken, epoch, stopped = 0, 0, False
-        exchanged = self._library.passes_exchanged(self._learner, states)
+        exchanged = self._library.passes_begin(self._learner, round_)
         with self.team.exchange(exchanged) as exchange:
             team = exchange and byref(exchange)
             while epoch < epochs and not stopped:

@@ -27,9 +27,9 @@ struct Minibatch {
 
   // A column's entries in the rows from `first` on, at most LANES.
   Vector column(const float *of, long first, int count, long width = 1, long col = 0) const {
-    float found[LANES] = {};
-    for (int i = 0; i < count; i++) found[i] = of[row(first + i) * width + col];
-    return load(found);
+    float entries[LANES] = {};
+    for (int i = 0; i < count; i++) entries[i] = of[row(first + i) * width + col];
+    return load(entries);
   }
 };
 
@@ -177,14 +177,14 @@ class StateScaleGaussian : public Distribution {
   StateScaleGaussian(const MLP &policy, int actions) : policy_(policy), actions_(actions) {}
 
   Densities densities(const Minibatch &batch, long first, int row, int count) override {
-    Densities found{};
+    Densities result{};
     for (int a = 0; a < actions_; a++) {
       const Entry x = entry(batch, first, row, count, a);
-      found.log_prob -= 0.5f * x.z * x.z + x.log_std + float(HALF_LOG_2_PI);
-      found.entropy += x.log_std + float(0.5 + HALF_LOG_2_PI);
-      found.kl += x.change.kl;
+      result.log_prob -= 0.5f * x.z * x.z + x.log_std + float(HALF_LOG_2_PI);
+      result.entropy += x.log_std + float(0.5 + HALF_LOG_2_PI);
+      result.kl += x.change.kl;
     }
-    return found;
+    return result;
   }
 
   void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
@@ -249,20 +249,20 @@ class Categorical : public Distribution {
       log_softmax(
           [&](int col) { return batch.column(batch.rows.dist, first, count, outputs_, col); },
           old_log_p_, old_p_);
-    Densities found{};
+    Densities result{};
     for (size_t a = 0; a < entries_.size(); a++) {
       const IntVector action = chosen(batch, first, count, int(a));
       Vector entropy{};
       for (int k = entries_[a].first; k < entries_[a].end; k++) {
         const Vector log_p = at(log_p_, k), old_p = at(old_p_, k);
-        found.log_prob += only(action == k, log_p);
+        result.log_prob += only(action == k, log_p);
         entropy -= at(p_, k) * log_p;
-        if (batch.rows.dist) found.kl += old_p * (at(old_log_p_, k) - log_p);
+        if (batch.rows.dist) result.kl += old_p * (at(old_log_p_, k) - log_p);
       }
       store(&entropy_[a * LANES], entropy);
-      found.entropy += entropy;
+      result.entropy += entropy;
     }
-    return found;
+    return result;
   }
 
   void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
@@ -296,10 +296,10 @@ class Categorical : public Distribution {
   // The choice of the rows' actions in entry `a`, among those of all entries.
   IntVector chosen(const Minibatch &batch, long first, int count, int a) const {
     const long *actions = static_cast<const long *>(batch.rows.action);
-    IntVector found = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
+    IntVector choices = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
     for (int i = 0; i < count; i++)
-      found[i] = int(actions[batch.row(first + i) * long(entries_.size()) + a]) + entries_[a].first;
-    return found;
+      choices[i] = int(actions[batch.row(first + i) * long(entries_.size()) + a]) + entries_[a].first;
+    return choices;
   }
 
   // Writes the choices' log probabilities and probabilities; `logit(output)` has LANES rows.

@@ -183,12 +183,12 @@ class ActorCritic : public ReplayUpdates {
   // Moves the critics towards their targets on a minibatch. Writes the sum of their mean squared
   // errors and their mean value. Returns whether the team is whole.
   bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) {
-    const float *found = gradient(critic_size(), rows, noise, team,
+    const float *sums = gradient(critic_size(), rows, noise, team,
                                   [&](auto... x) { add_critic_gradient(x...); });
-    if (!found) return false;
-    numbers[0] = found[critic_size()] / float(minibatch_);
-    numbers[1] = found[critic_size() + 1] / float(minibatch_ * int(critics_.size()));
-    critic_state_.step(found, settings_.rate);
+    if (!sums) return false;
+    numbers[0] = sums[critic_size()] / float(minibatch_);
+    numbers[1] = sums[critic_size() + 1] / float(minibatch_ * int(critics_.size()));
+    critic_state_.step(sums, settings_.rate);
     prepare_critics();
     return true;
   }
@@ -197,11 +197,11 @@ class ActorCritic : public ReplayUpdates {
   // whole.
   bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
     policy_.prepare_backward(policy_state_.parameters());
-    const float *found = gradient(policy_size(), rows, noise, team,
+    const float *sums = gradient(policy_size(), rows, noise, team,
                                   [&](auto... x) { add_policy_gradient(x...); });
-    if (!found) return false;
-    for (int n = 0; n < NUMBERS; n++) numbers[n] = found[policy_size() + n] / float(minibatch_);
-    policy_state_.step(found, settings_.rate);
+    if (!sums) return false;
+    for (int n = 0; n < NUMBERS; n++) numbers[n] = sums[policy_size() + n] / float(minibatch_);
+    policy_state_.step(sums, settings_.rate);
     return true;
   }
 

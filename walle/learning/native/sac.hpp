@@ -39,8 +39,8 @@ class SAC : public ActorCritic {
       float slope[LANES] = {-(policy[1] + target_entropy_)};  // of -log α (log π + H̄)
       log_temperature_.step(slope, settings_.rate);
       polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), settings_.tau);
-      const float found[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
-      std::copy(found, found + METRICS, metrics);
+      const float values[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
+      std::copy(values, values + METRICS, metrics);
     }
     return true;
   }
