@@ -112,7 +112,8 @@ class MLP {
   void prepare_backward(const float *parameters, int from = 1) {
     for (int i = from; i < int(layers_.size()); i++) {
       Layer &layer = layers_[i];
-      layer.backward = layer.is_row() ? weights(i, parameters) : transposed(layer);
+      layer.backward = layer.is_row() ? weights(i, parameters)
+                                      : Panels(layer.transposed.get(), layer.outputs, layer.inputs);
       if (!layer.is_row()) transpose(weights(i, parameters), layer.backward);
     }
   }
@@ -190,10 +191,6 @@ class MLP {
     float *begin = const_cast<float *>(packed) + layer.weights;
     return layer.is_row() ? Panels(begin, 1, layer.inputs)
                           : Panels(begin, layer.inputs, layer.outputs);
-  }
-
-  static Panels transposed(const Layer &layer) {
-    return {layer.transposed.get(), layer.outputs, layer.inputs};
   }
 
   Activation activation_;

@@ -193,8 +193,8 @@ class Passes {
     if (steps) steps_ = *steps;
   }
 
-  // To be called before passes; the arrays of a round must stay until its last estimate. Returns how
-  // many floats learners exchange at most: there are no more unseen successors than steps.
+  // To be called before passes; the arrays of a round must stay until its last estimate. Returns
+  // how many floats learners exchange at most: there are no more unseen successors than steps.
   long begin(const Round *round) {
     if (!round) return shards_.size();
     round_ = *round;

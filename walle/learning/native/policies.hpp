@@ -298,7 +298,8 @@ class Categorical : public Distribution {
     const long *actions = static_cast<const long *>(batch.rows.action);
     IntVector choices = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
     for (int i = 0; i < count; i++)
-      choices[i] = int(actions[batch.row(first + i) * long(entries_.size()) + a]) + entries_[a].first;
+      choices[i] = entries_[a].first +
+                   int(actions[batch.row(first + i) * long(entries_.size()) + a]);
     return choices;
   }
 
