@@ -220,7 +220,7 @@ class Training:
             stopped_by = agent.callbacks.stopped_by
             if (reason := stop_reason(stopped_by)) and signals.received is None:
                 agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
-            means = agent.recorder.eval_mean, agent.best, agent.recorder.return_mean
+            means = agent.recorder.eval_mean, agent.best, agent.recorder.tracker.return_mean
             return RunResult(
                 *means, agent.env_steps, timer.wall_s, signals.received, stopped_by
             )

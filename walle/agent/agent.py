@@ -216,7 +216,7 @@ class Agent:
             "snapshot": self.algorithm.snapshot()._replace(version=self._version),
             "env_steps": self.env_steps,
             "iteration": self.iteration,
-            "return_mean": self.recorder.return_mean,
+            "return_mean": self.recorder.tracker.return_mean,
         }
 
     def state_dict(self) -> dict[str, Any]:

@@ -62,9 +62,9 @@ class Callbacks:
         if not self.callbacks:
             return
         with self.timer.section("callbacks"):
-            recorder = self.recorder
             if kind in (RoundInfo, EndInfo):
-                facts |= {"return_mean": recorder.return_mean, "eval_mean": recorder.eval_mean}
+                facts["return_mean"] = self.recorder.tracker.return_mean
+                facts["eval_mean"] = self.recorder.eval_mean
             facts |= {"iteration": iteration, "env_steps": env_steps, "wall_s": self.timer.wall_s}
             info = kind(directory=self.directory, **facts)
             for name, callback in self.callbacks.items():

@@ -158,11 +158,6 @@ class Recorder:
             "wall_s": self.timer.wall_s,
         }
 
-    @property
-    def return_mean(self) -> float | None:
-        """Mean return of the last episodes."""
-        return self.tracker.return_mean
-
     def news(self, event: Event) -> None:
         """Prints what happened to samplers; replacements and nodes go into the run's files too."""
         if isinstance(event, str):
@@ -203,7 +198,7 @@ class Recorder:
             row["dropped_steps"] = sum(rollout.env_steps for rollout in round_.dropped)
         returns = [episode.episode_return for episode in episodes]
         row |= {
-            "return_mean": self.return_mean,
+            "return_mean": self.tracker.return_mean,
             **statistics(returns, "return_round", "mean", "min", "max", "std"),
             "length_mean": self.tracker.length_mean,
             **iteration.metrics,
@@ -258,7 +253,7 @@ class Recorder:
         summary: dict[str, Value] = {
             "env_steps": env_steps,
             "eval_mean": self.eval_mean,
-            "return_mean": self.return_mean,
+            "return_mean": self.tracker.return_mean,
             "wall_s": self.timer.wall_s,
         }
         for sink in self.sinks:

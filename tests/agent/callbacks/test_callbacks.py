@@ -209,7 +209,7 @@ class Yes(walle.Callback):
 
 
 def calling(callback):
-    recorder = SimpleNamespace(wall_s=0.0, return_mean=None, eval_mean=None)
+    recorder = SimpleNamespace(tracker=SimpleNamespace(return_mean=None), eval_mean=None)
     return Callbacks({"mine": callback}, Timer(("callbacks", "other")), None, recorder)
 
 
