@@ -52,12 +52,12 @@ def main() -> int:
     try:
         with reader_may_leave():
             code = _main(sys.argv[1:])
-        return code
     except (ConfigError, OSError) as error:
         print(f"walle eval: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    return code
 
 
 def _main(arguments: Sequence[str]) -> int:

@@ -221,9 +221,7 @@ class Training:
             if (reason := stop_reason(stopped_by)) and signals.received is None:
                 agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
             means = agent.recorder.eval_mean, agent.best, agent.recorder.tracker.return_mean
-            return RunResult(
-                *means, agent.env_steps, timer.wall_s, signals.received, stopped_by
-            )
+            return RunResult(*means, agent.env_steps, timer.wall_s, signals.received, stopped_by)
 
     def _make_sampling(
         self, signals: Signals, learners: Learners | None, trace: Path | None

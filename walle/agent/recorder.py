@@ -180,7 +180,9 @@ class Recorder:
         for rollout in round_.lanes:
             episodes += self.tracker.add(rollout, steps_before, wall_s)
             steps_before += rollout.env_steps
-        rows = [dict(zip(EPISODE_COLUMNS, episode, strict=True)) for episode in episodes]
+        rows: list[dict[str, Value]] = [
+            dict(zip(EPISODE_COLUMNS, episode, strict=True)) for episode in episodes
+        ]
         self._files["episodes"].append(rows)
         row: dict[str, Value] = {
             "iteration": iteration.number,
