@@ -120,7 +120,7 @@ def test_only_commands_know_the_figures():
         ("walle.sampling.slots", "walle.training"),
         ("walle.policy.evaluating", "walle.analysis.runs"),
         ("walle.launcher.runner", "walle.agent.run_directory"),
-        ("walle.tuning.study", "walle.config.schemas"),
+        ("walle.tuning.sweep", "walle.config.schemas"),
     ],
 )
 def test_an_import_turned_round_is_found(name, imported):

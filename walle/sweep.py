@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from walle.launcher.locks import has_launcher
-from walle.launcher.messages import job_label, resume_text
 from walle.launcher.records import (
     INDEX,
     MANIFEST,
+    has_launcher,
+    job_label,
     read_manifest,
     read_progress,
-    resume_command,
+    resume_text,
     write_index,
 )
 from walle.launcher.screen import Row, job_table
@@ -64,7 +64,7 @@ def show_status(sweep: Path) -> None:
     if not (workers.left or has_launcher(sweep)) and any(job.state != "completed" for job in jobs):
         here = os.getcwd()
         where = manifest.launches[-1].get("directory") if manifest.launches else here
-        advice = resume_text(resume_command(manifest))
+        advice = resume_text(manifest)
         print(advice if where == here else f"{advice} (in {where})")
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
@@ -34,7 +34,7 @@ from walle.agent.run_directory import Status, set_aside_previous, write_provenan
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm
 from walle.algos.problem import Problem
-from walle.config import config_hash, to_dict, with_variables, without_removed
+from walle.config.loading import config_hash, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -92,7 +92,7 @@ def train(
     """
     if not isinstance(config, Config):
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
-    directory, settings = Path(directory), to_dict(config)
+    directory, settings = Path(directory), asdict(config)
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
@@ -288,7 +288,7 @@ class Training:
         """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
         config, directory, timer = self.config, self.directory, self.timer
         environment, algorithm, resumed = self.environment, self._algorithm, self.resumed
-        settings, logger, lag = to_dict(config), config.logger, config.sampler.lag
+        settings, logger, lag = asdict(config), config.logger, config.sampler.lag
         options = {**logger.options, "job_type": config.algo.name}
         resumed_at = self._env_steps if resumed else None
         recorder = Recorder(

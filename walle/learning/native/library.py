@@ -23,14 +23,15 @@ from walle.nets.mlp import Layout
 from walle.system.files import TemporaryDirectory, cache_directory, write_atomically
 from walle.system.locks import locked_file
 
-# -O2 with the vectors of -O3 compiles in two thirds of the time, with the same bits, and learns as
-# fast within 2%. Contracted products and sums are the processor's own; nothing here tests for
-# errors or traps. No -ffast-math: it would let the compiler add in another order, and ignore
-# infinities and NaN. Only what Python calls is visible: otherwise the loader would unite constants
-# of two libraries in a process, although vectors of other widths give them other sizes.
+# -O2 with the vectors and peeled loops of -O3 compiles in 80% of the time, with the same bits, and
+# learns as fast; without peeled loops a minibatch of PPO takes 5% longer. Contracted products and
+# sums are the processor's own; nothing here tests for errors or traps. No -ffast-math: it would
+# let the compiler add in another order, and ignore infinities and NaN. Only what Python calls is
+# visible: otherwise the loader would unite constants of two libraries in a process, although
+# vectors of other widths give them other sizes.
 FLAGS = (
-    *("-std=c++17", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-march=native"),
-    *("-shared", "-fPIC", "-fvisibility=hidden"),
+    *("-std=c++17", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops"),
+    *("-march=native", "-shared", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
 _FOLDER = Path(__file__).parent
