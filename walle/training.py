@@ -21,6 +21,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import gymnasium as gym
 import torch
 
 from walle import algos
@@ -43,11 +44,10 @@ from walle.nets.factory import NetSettings
 from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
-from walle.sampling.process_sampling import ProcessSampling
+from walle.sampling.process_sampling import ProcessSampling, SerialSampling
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import EventLog, Patience, Sampling
-from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
@@ -254,11 +254,12 @@ class Training:
         if isinstance(sampler, RaySampler):
             # Few runs need these imports.
             from walle.sampling.cluster.members import ClusterSettings
-            from walle.sampling.cluster.pools import Plan
-            from walle.sampling.cluster.sampling import RaySampling
+            from walle.sampling.cluster.sampling import Plan, RaySampling
 
             plan = Plan(tasks[0], shape, len(snapshot.vector), slots, patience)
-            cluster = ClusterSettings.of(sampler)
+            cluster = ClusterSettings(
+                sampler.address, sampler.nodes, sampler.per_node, sampler.mismatch
+            )
             return RaySampling(
                 plan, snapshot, cluster, lag=sampler.lag, signals=signals, others=learners
             )
@@ -429,8 +430,10 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
         steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
         lanes, packed, lane_state = 1, lanes, 0
     state = NetSettings.of(config.net).state_size
-    sizes = (packed, state, lane_state, problem.obs_layout.dtype)
-    return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
+    space = problem.action_space
+    action_dtype = "float32" if isinstance(space, gym.spaces.Box) else "int64"
+    arrays = ((problem.obs_dim,), problem.obs_layout.dtype, space.shape or (), action_dtype)
+    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
 def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:

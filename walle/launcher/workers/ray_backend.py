@@ -22,8 +22,8 @@ from walle.launcher.settings import STALE_BEATS, BackendError, RayConf, WalleLau
 from walle.launcher.workers.backend import LOCK_WAIT_S, Follower, WorkersBackend
 from walle.launcher.workers.ray_supervisor import NAMESPACE, Supervisor, WorkerTask, obstacle
 from walle.launcher.workers.submission import Submission, digest
-from walle.system.cluster.connecting import join, leave
 from walle.system.format import count_text
+from walle.system.ray_cluster import join, leave
 
 log = logging.getLogger(__name__)
 
