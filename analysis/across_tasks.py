@@ -24,8 +24,7 @@ from walle.analysis.drawing import labels, style
 from walle.analysis.drawing.labels import task_of
 from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.design import design, line_keys, resolve_key
-from walle.analysis.measuring.groups import column_per_run, learnt
+from walle.analysis.measuring.groups import column_per_run, design, learnt, line_keys, resolve_key
 from walle.analysis.measuring.scores import evaluations_first, final_returns
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -64,11 +63,11 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
     for i, (name, matrix) in enumerate(found.items()):
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
         bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
-        interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
+        interval = stats.Interval(float(stats.iqm(matrix)), *map(float, bounds))
         dots = stats.iqm(matrix, axis=1) if len(matrix) > 1 else ()
         style.point(left, i, interval, style.look(i), dots=dots)
         profiles = stats.stratified_draws(matrix, profile, stats.generator())
-        low, high = np.clip(stats.band_bounds(profiles, len(matrix), _freedom(matrix)), 0, 100)
+        low, high = np.clip(stats.interval_bounds(profiles, len(matrix), _freedom(matrix)), 0, 100)
         look, label = style.look(i), f"{name} ({len(matrix)} seeds a task)"
         right.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
         right.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)

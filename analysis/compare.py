@@ -19,25 +19,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from walle.analysis.comparing.comparisons import (
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.comparisons import (
     OVERALL,
     SCORE,
     SPEEDS,
     Comparison,
+    Pairing,
     Quantity,
+    Question,
     compare,
     compare_speeds,
-)
-from walle.analysis.comparing.matching import (
-    Pairing,
-    Question,
     match,
     question,
     restricted,
     with_rows,
 )
-from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.groups import column_per_run
 from walle.analysis.measuring.scores import count_text, evaluated, final_scores, first_reached
 from walle.analysis.measuring.stats import Interval
@@ -258,7 +256,7 @@ def _figure(found: list[Comparison], asked: Question) -> style.Figure:
     if not drawn:
         raise BadInputError(f"{a} and {b} are identical, and no speeds were measured")
     most = max(len(one.of) for *_, series in drawn for one in series)
-    figure, axes = style.small_multiples(len(drawn), height=0.8 + 0.24 * most, columns=2)
+    figure, axes = style.panels(len(drawn), height=0.8 + 0.24 * most, columns=2)
     for area, (title, column, none, series) in zip(axes, drawn, strict=True):
         limits = (0.0, 1.0) if column == "improvement" else None
         ratio = column == "ratio"

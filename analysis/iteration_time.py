@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.matching import WORKERS
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.design import axis_of, is_positive, resolve_key
-from walle.analysis.measuring.groups import Cell
+from walle.analysis.measuring.comparisons import WORKERS
+from walle.analysis.measuring.groups import Cell, axis_of, is_positive, resolve_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli, sentences
 
@@ -69,7 +68,7 @@ def _figure(
     paper_points = published.collection() if paper and by == "sampler.n" else None
     tasks = labels.panels(sweep, cells)
     looks = labels.looks(line for mine in tasks.values() for line in mine)
-    figure, (row,) = labels.axes_of(tasks, height=2.5)
+    figure, (row,) = labels.axes_of(tasks)
     for axes, mine in zip(row, tasks.values(), strict=True):
         if paper_points is not None:
             published.draw(axes, paper_points, f"{of}_s")

@@ -21,10 +21,16 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring import return_bounds
-from walle.analysis.measuring.design import axis_of, resolve_key
-from walle.analysis.measuring.groups import Cell, column_per_run, learnt, lines, measure
-from walle.analysis.measuring.scores import final_returns
+from walle.analysis.measuring.groups import (
+    Cell,
+    axis_of,
+    column_per_run,
+    learnt,
+    lines,
+    measure,
+    resolve_key,
+)
+from walle.analysis.measuring.scores import final_returns, possible_returns
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.measuring.wall_clock import (
     iterations_after_warmup,
@@ -114,7 +120,7 @@ def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
 
 def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured], list[Measured]]:
     """The final return of each cell; and the same with identical cells of a line as one."""
-    ends = {run.name: return_bounds.of_returns([run]) for run in sweep.runs}
+    ends = {run.name: possible_returns([run]) for run in sweep.runs}
 
     def shown(cell: Cell) -> Measured:
         interval = cell.interval().within(*ends[cell.names[0]])
@@ -203,7 +209,7 @@ def _figure(
             by_task.setdefault((kind, task_of[one.cell.names[0]]), []).append(one)
     drawn = [(kind, task, mine) for (kind, task), mine in by_task.items()]
     columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varies else labels.PANELS
-    figure, axes = style.small_multiples(len(drawn) + bool(varies), height=2.6, columns=columns)
+    figure, axes = style.panels(len(drawn) + bool(varies), height=2.6, columns=columns)
     if varies:
         for cell in varies:
             look = looks[labels.without_task(cell.line, task_of[cell.names[0]]), cell.by]

@@ -20,8 +20,7 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring.design import axis_of, resolve_key, sort_key
-from walle.analysis.measuring.groups import require
+from walle.analysis.measuring.groups import axis_of, require, resolve_key, sort_key
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
@@ -79,7 +78,7 @@ def study(
     shown = sorted({tasks[str(run)] for run in rows["run"].unique()})
     count = len(shown)
     columns = count if 1 < count <= labels.PANELS else min(labels.PANELS, len(y) * count)
-    figure, axes = style.small_multiples(len(y) * count, height=2.6, columns=columns)
+    figure, axes = style.panels(len(y) * count, height=2.6, columns=columns)
     panels = [(column, task) for column in y for task in shown]
     for area, (column, task) in zip(axes, panels, strict=True):
         if behind is not None:

@@ -22,9 +22,8 @@ import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import return_bounds, stats
-from walle.analysis.measuring.design import axis_of
-from walle.analysis.measuring.groups import column_per_run
+from walle.analysis.measuring import scores, stats
+from walle.analysis.measuring.groups import axis_of, column_per_run
 from walle.analysis.measuring.stats import Interval, Reported
 from walle.analysis.runs import Sweep
 from walle.analysis.writing import cli
@@ -52,7 +51,7 @@ class Entry(NamedTuple):
     seeds: float  # the number of seeds; NaN where it is not known
     env_steps: int  # the environment steps after which it was reached
     values: tuple[float, ...] = ()  # the return of each seed, where they are known
-    bounds: return_bounds.Ends = return_bounds.ANY  # the least and the greatest possible return
+    bounds: scores.Ends = scores.ANY  # the least and the greatest possible return
 
     @property
     def label(self) -> str:
@@ -124,7 +123,7 @@ main = cli.command("published_returns", study, __doc__)
 def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:
     """The entries of each task and algorithm of which an episode has ended."""
     groups = labels.groups(sweep, axis_of(sweep))
-    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
+    groups = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     found: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in groups.items():
@@ -134,7 +133,7 @@ def _panels(sweep: Sweep) -> dict[tuple[str, str], list[Entry]]:
     panels = {}
     for (task, algorithm), entries in sorted(found.items()):
         mine = [run for run in sweep.runs if labels.task_of(run) == task]
-        bounds = return_bounds.of_returns(mine)
+        bounds = scores.possible_returns(mine)
         every = [*entries, *theirs(task, algorithm)] if entries else []
         panels[task, algorithm] = [entry._replace(bounds=bounds) for entry in every]
     return {key: entries for key, entries in panels.items() if entries}
@@ -256,7 +255,7 @@ def _sentence(
 
 
 def _figure(panels: Panels) -> style.Figure:
-    figure, axes = style.small_multiples(len(panels), height=1.9, columns=COLUMNS)
+    figure, axes = style.panels(len(panels), height=1.9, columns=COLUMNS)
     several = len({algorithm for _, algorithm in panels}) > 1
     looks: dict[str, style.Look] = {}
     for area, ((task, algorithm), entries) in zip(axes, panels.items(), strict=True):

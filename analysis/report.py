@@ -31,12 +31,12 @@ from walle.analysis import (
     time_percentage,
     timeline,
 )
-from walle.analysis.comparing.matching import WORKERS, question
 from walle.analysis.drawing import labels, style
 from walle.analysis.loading.directories import BadInputError, Scalar, fingerprint, newest
-from walle.analysis.measuring import return_bounds, stats
-from walle.analysis.measuring.design import axis_of, is_positive, line_keys, resolve_key, sort_key
-from walle.analysis.measuring.scores import evaluated, final_scores
+from walle.analysis.measuring import stats
+from walle.analysis.measuring.comparisons import WORKERS, question
+from walle.analysis.measuring.groups import axis_of, is_positive, line_keys, resolve_key, sort_key
+from walle.analysis.measuring.scores import evaluated, final_scores, possible_returns
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, page, sentences
 from walle.analysis.writing.format import counted
@@ -174,13 +174,13 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     are; both are empty where no episode has ended.
     """
     groups = labels.groups(sweep, by)
-    groups, _ = labels.merged(sweep, groups, sweep.iterations, "return_mean")
+    groups = labels.merged(sweep, groups, sweep.iterations, "return_mean")
     rows = []
     texts: list[str] = []
     for task in dict.fromkeys(task for task, _ in groups):
         mine = {label: names for (of, label), names in groups.items() if of == task}
         names = {name for runs in mine.values() for name in runs}
-        bounds = return_bounds.of_returns(r for r in sweep.runs if labels.task_of(r) == task)
+        bounds = possible_returns(r for r in sweep.runs if labels.task_of(r) == task)
         sources = {"training": final_scores(sweep, names, evaluations=False)}
         if evaluated(sweep, names):
             sources["evaluation"] = final_scores(sweep, names, evaluations=True)

@@ -19,9 +19,8 @@ import pandas as pd
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.drawing.labels import BASELINE, Label
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import return_bounds, scores, stats
-from walle.analysis.measuring.design import axis_of, resolve_key
-from walle.analysis.measuring.groups import repeats_text, require
+from walle.analysis.measuring import scores, stats
+from walle.analysis.measuring.groups import axis_of, repeats_text, require, resolve_key
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.measuring.wall_clock import clock
 from walle.analysis.runs import Sweep
@@ -79,7 +78,6 @@ class Line(NamedTuple):
     seeds: int  # different ones
     curve: Curve
     reach: tuple[float, float]  # the lowest and the highest value of a single run
-    same: tuple[str, ...] = ()  # the labels of the identical lines that are drawn as this one
 
 
 def study(
@@ -107,7 +105,7 @@ def study(
     if baseline is not None:
         found += _lines(baseline, None, column, y, **how)
     tasks = list(dict.fromkeys(line.task for line in found))
-    figure, axes = style.small_multiples(len(tasks), height=2.5, columns=labels.PANELS)
+    figure, axes = style.panels(len(tasks), height=2.5)
     looks = _looks(found)
     for area, task in zip(axes, tasks, strict=True):
         _draw(area, [line for line in found if line.task == task], looks)
@@ -144,8 +142,7 @@ def main(argv: list[str] | None = None) -> int:
         parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
     if (args.evaluations or args.y == "eval") and args.x != "steps":
         parser.error(f"evaluations are drawn by environment steps, not -x {args.x}")
-    options = ("by", "x", "y", "iqm", "baseline", "paper", "evaluations", "compiling")
-    return cli.run(args, "returns", study, options)
+    return cli.run(args, "returns", study)
 
 
 def _lines(
@@ -163,9 +160,8 @@ def _lines(
     require(frame, x, y, file="eval" if evaluations else "iterations")
     lines = []
     groups = labels.groups(sweep, by)
-    same: dict[tuple[str, Label], tuple[str, ...]] = {}
     if x != "wall_s":
-        groups, same = labels.merged(sweep, groups, frame, y)
+        groups = labels.merged(sweep, groups, frame, y)
     for (task, label), runs in groups.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
@@ -178,10 +174,9 @@ def _lines(
                 grid, values = grid[full], values[:, full]
             seeds = rows["seed"].nunique()
             reach = float(np.nanmin(values)), float(np.nanmax(values))
-            ends = return_bounds.of(y, [run for run in sweep.runs if run.name in runs])
+            ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
-            as_one = same.get((task, label), ())
-            lines.append(Line(task, label, len(values), seeds, mean, reach, as_one))
+            lines.append(Line(task, label, len(values), seeds, mean, reach))
     if not lines:
         what = "evaluation" if evaluations else "episode"
         raise BadInputError(f"{y} is empty in every run: no {what} has ended yet")
@@ -271,8 +266,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
         )
     one: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for line in lines:
-        if line.same:
-            one.setdefault((line.label.text, line.same), []).append(line.task)
+        if line.label.same:
+            one.setdefault((line.label.text, line.label.same), []).append(line.task)
     same = []
     for (text, of), tasks in one.items():
         everywhere = set(tasks) == {line.task for line in lines}
@@ -328,7 +323,7 @@ def curve(
             picks = stats.generator().integers(0, len(some), (stats.DRAWS, len(some)))
             draws = np.stack([stats.iqm(some[pick], axis=0) for pick in picks])
             y[here] = stats.iqm(some, axis=0)
-            low[here], high[here] = stats.band_bounds(draws, len(some))
+            low[here], high[here] = stats.interval_bounds(draws, len(some))
         elif len(some):
             y[here] = some.mean(axis=0)
             low[here], high[here] = stats.mean_bounds(some)

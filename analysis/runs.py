@@ -32,8 +32,8 @@ from walle.analysis.loading.directories import (
     newest,
     read_json,
     read_run,
+    read_tables,
 )
-from walle.analysis.loading.tables import read_tables
 from walle.analysis.writing.format import counted, listed
 
 __all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]

@@ -20,8 +20,7 @@ import pandas as pd
 from walle.analysis.drawing import labels, published, style
 from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import laws, stats, wall_clock
-from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
-from walle.analysis.measuring.groups import Cell, lines, measure
+from walle.analysis.measuring.groups import Cell, line_keys, lines, measure, numeric_axis
 from walle.analysis.measuring.laws import RoundFit, RoundParts
 from walle.analysis.measuring.scores import first_reached
 from walle.analysis.measuring.stats import FloatArray
@@ -80,7 +79,7 @@ def study(
 
     With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
     """
-    by = numeric_axis(sweep, by) if by else workers_axis(sweep)
+    by = numeric_axis(sweep, by)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     collection = wall_clock.measure_seconds(sweep, iterations, "collect_s", by)
     cells = {COLLECTION: collection}
@@ -107,7 +106,7 @@ def study(
         if not collection:
             raise BadInputError("no run has a value in the column collect_s")
         values = listed(sorted({f"{cell.by}" for cell in collection}))
-        others = listed([key for key in line_keys(sweep, by) if key in sweep.varying])
+        others = listed(line_keys(sweep, by))
         text = f"a speedup needs runs that differ in {by}, but these have {by}={values}"
         raise BadInputError(f"{text}: what varies is {others}" if others else text)
     for line, group in lines(collection).items():
@@ -261,7 +260,7 @@ def _figure(
             panels.setdefault((name, task), {})[labels.without_task(line, task)] = group
     tasks = list(dict.fromkeys(task for _, task in panels))
     looks = labels.looks(line for mine in panels.values() for line in mine)
-    figure, rows = labels.axes_of(tasks, len(points) + bool(rounds), height=2.5)
+    figure, rows = labels.axes_of(tasks, len(points) + bool(rounds))
     first, *others = [area for row in rows[: len(points)] for area in row]
     for area in others:  # one scale of the speedups, with its numbers at the left
         area.sharey(first)

@@ -16,8 +16,14 @@ import pandas as pd
 
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring.design import NAMING_LEAVES, axis_of, resolve_key
-from walle.analysis.measuring.groups import Cell, measure, require
+from walle.analysis.measuring.groups import (
+    NAMING_LEAVES,
+    Cell,
+    axis_of,
+    measure,
+    require,
+    resolve_key,
+)
 from walle.analysis.measuring.stats import FloatArray, Interval
 from walle.analysis.measuring.wall_clock import AGENT, iterations_after_warmup, timing_after_warmup
 from walle.analysis.runs import Sweep
@@ -54,7 +60,9 @@ def study(
     panels = list(dict.fromkeys(share.panel for share in shares))
     bars = list(dict.fromkeys(share.cell.key for share in shares))
     height = 0.75 + BAR_INCHES * len(bars)
-    figure, axes = style.panels(len(panels), height=height, sharey=True, page=True)
+    figure, axes = style.panels(
+        len(panels), height=height, columns=len(panels), sharey=True, page=True
+    )
     for area, panel in zip(axes, panels, strict=True):
         mine = [share for share in shares if share.panel == panel]
         _draw(area, _without_small(mine), bars, stacked=panel != BUSY)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from walle.analysis import speedup
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.design import axis_of, line_keys, resolve_key
+from walle.analysis.measuring.groups import axis_of, line_keys, resolve_key
 from walle.analysis.report import ask
 from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import cli, sentences

@@ -172,7 +172,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     Raises:
         ConfigError: there is no run.
     """
-    from walle.analysis.measuring.return_bounds import of_returns  # imports pandas
+    from walle.analysis.measuring.scores import possible_returns  # imports pandas
     from walle.analysis.runs import BadInputError, load
 
     if path.is_file() or (path / "checkpoints").is_dir():
@@ -186,7 +186,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     prefix = f"{path}/" if several else ""
     typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
     return [
-        Target(f"{prefix}{run.name}", run.path, settings, run.state, path, of_returns([run]))
+        Target(f"{prefix}{run.name}", run.path, settings, run.state, path, possible_returns([run]))
         for run, settings in zip(sweep.runs, typed, strict=True)
     ]
 

@@ -33,8 +33,7 @@ from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import EpisodeTracker, Progress, Recorder
 from walle.agent.run_directory import Status, set_aside_previous, write_provenance
 from walle.agent.sinks import make_sinks
-from walle.algos.base import Algorithm
-from walle.algos.problem import Problem
+from walle.algos.base import Algorithm, Problem
 from walle.config.loading import config_hash, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec

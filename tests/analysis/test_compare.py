@@ -12,9 +12,9 @@ import pytest
 from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
 from walle.analysis import compare, speedup
 from walle.analysis import compare as forest
-from walle.analysis.comparing.matching import match, question, restricted
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.comparisons import match, question, restricted
 from walle.analysis.measuring.stats import Interval
 from walle.analysis.runs import load
 
@@ -342,7 +342,7 @@ def test_the_command(four: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def drawn(**options: object) -> style.Axes:
-    _, (axes,) = style.panels(1)
+    _, (axes,) = style.panels(1, height=2.5)
     of = {"a": Interval(2.0, 1.5, 900.0), "b": Interval(1.0), "overall": Interval(1.5, 1.4, 1.6)}
     series = [forest.Series("x", style.look(0), of)]
     forest._draw_forest(axes, series, neutral=1.0, **options)  # type: ignore[arg-type]
