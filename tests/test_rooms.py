@@ -119,7 +119,7 @@ def test_only_commands_know_the_figures():
         ("walle.envs.lanes", "walle.config.schemas"),
         ("walle.sampling.slots", "walle.training"),
         ("walle.policy.evaluating", "walle.analysis.runs"),
-        ("walle.launcher.runner", "walle.agent.provenance"),
+        ("walle.launcher.runner", "walle.agent.run_directory"),
         ("walle.tuning.sweep", "walle.config.schemas"),
     ],
 )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from walle.agent.episode_tracker import EPISODE_COLUMNS
+from walle.agent.recorder import EPISODE_COLUMNS
 from walle.launcher.records import INDEX, Identity, JobRecord, Manifest, write_index, write_manifest
 from walle.launcher.settings import RayConf, SlurmConf, WalleLauncherConf
 from walle.timing import TraceFile

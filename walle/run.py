@@ -50,6 +50,7 @@ def _run(composed: DictConfig) -> float | None:
 
     from walle.config.loading import resumed_config, stored_config, validate
     from walle.errors import DISK_FIXES
+    from walle.system.commands import command_of
     from walle.system.forkserver import keep_processes, start_fork_server, without_collector
     from walle.system.identity import comparable_leaves, config_hash
     from walle.system.signals import SAVING, blocked_signals
@@ -91,6 +92,7 @@ def _run(composed: DictConfig) -> float | None:
         ignore = hydra.launcher.get("hash_ignore") or ()
         identity = config_hash(comparable_leaves(resolved, written, ignore))
     shown = os.path.relpath(directory)
+    how_to_resume = f"resume with: {command_of('run')} resume={shlex.quote(shown)}"
     try:
         result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     except OSError as error:
@@ -99,22 +101,16 @@ def _run(composed: DictConfig) -> float | None:
         raise disk_error(error, directory, shown) from error
     except KeyboardInterrupt:  # a second Ctrl-C
         if not launched and has_checkpoint(directory):
-            print(_how_to_resume(shown))
+            print(how_to_resume)
         raise
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
         print(f"{steps}, {result}; files in {shown}")
         if result.signal is not None and not launched:
-            print(_how_to_resume(shown))
+            print(how_to_resume)
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
-
-
-def _how_to_resume(directory: str) -> str:
-    from walle.system.commands import command_of
-
-    return f"resume with: {command_of('run')} resume={shlex.quote(directory)}"
 
 
 def main() -> None:

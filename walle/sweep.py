@@ -25,8 +25,6 @@ from walle.system.format import ranges_text
 from walle.system.run_files import read_status
 from walle.system.signals import reader_may_leave
 
-BAD_INPUT = 2
-
 
 def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
     """Reads the state and the progress of every job of the sweep.
@@ -70,11 +68,6 @@ def show_status(sweep: Path) -> None:
         print(advice if where == here else f"{advice} (in {where})")
 
 
-def rebuild_index(sweep: Path) -> None:
-    """Rebuilds index.csv from the jobs' files."""
-    print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
-
-
 def newest_sweep(root: Path) -> Path:
     """The sweep below `root` that was started or resumed last; raises `ValueError` without one."""
     sweeps = [path.parent for path in root.rglob(MANIFEST)]
@@ -87,21 +80,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m walle.sweep", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, what, function in (
-        ("status", "print the table of a running or ended sweep", show_status),
-        ("index", "rebuild index.csv from the jobs' files", rebuild_index),
+    for name, what in (
+        ("status", "print the table of a running or ended sweep"),
+        ("index", "rebuild index.csv from the jobs' files"),
     ):
         command = commands.add_parser(name, help=what)
         about = "of the sweep, such as multirun/NAME (default: the newest below multirun/)"
         command.add_argument("directory", type=Path, nargs="?", help=about)
-        command.set_defaults(function=function)
     parsed = parser.parse_args(arguments)
     try:
         with reader_may_leave():
-            parsed.function(parsed.directory or newest_sweep(Path("multirun")))
+            sweep = parsed.directory or newest_sweep(Path("multirun"))
+            if parsed.command == "status":
+                show_status(sweep)
+            else:
+                print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
     except ValueError as error:
         print(f"walle.sweep: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return 2
     return 0
 
 

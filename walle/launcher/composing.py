@@ -72,7 +72,6 @@ class FastLoader:
         self._parser = OverridesParser.create()
         self._groups: dict[str, bool] = {}
         self._bases: dict[tuple[str, ...], bytes] = {}
-        self._checked: dict[tuple[str, ...], DictConfig] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -84,20 +83,8 @@ class FastLoader:
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
     ) -> DictConfig:
-        """The config of a job; kept for `take`, as Hydra's sweeper composes jobs to check them."""
-        config = self._compose(master_config, sweep_overrides)
-        self._checked[tuple(sweep_overrides)] = config
-        return config
-
-    def take(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
         """The config of a job, for the caller alone."""
-        return self._checked.pop(tuple(overrides), None) or self._compose(master, list(overrides))
-
-    def forget(self) -> None:
-        """Drops the configs that nobody has taken."""
-        self._checked.clear()
-
-    def _compose(self, master: DictConfig, overrides: list[str]) -> DictConfig:
+        master, overrides = master_config, sweep_overrides
         parsed = self._parser.parse_overrides(overrides)
         values = [override for override in parsed if self._sets_value(override)]
         others = [override for override in parsed if not self._sets_value(override)]
@@ -146,7 +133,7 @@ def compose(
     context: HydraContext, master: DictConfig, overrides: Sequence[str], ignore: Sequence[str]
 ) -> Composed:
     """Composes a job's config; `ignore` names the keys that do not belong to a job's identity."""
-    config = fast_loader(context).take(master, overrides)
+    config = fast_loader(context).load_sweep_config(master, list(overrides))
     written = written_values(config)
     values = comparable_values(config) if "${" in as_json(written) else written
     flat = comparable_leaves(values, written, ignore)

@@ -123,7 +123,6 @@ class Launch:
         own = planning.ChoiceSettings(context, config, self._settings.own_settings)
         resolved = [own.resolved(job) for job in overrides]
         composed = [composing.compose(context, config, job, ignore) for job in resolved]
-        fast_loader(context).forget()
         own.refuse_absent(overrides, [job.config for job in composed])
         composing.validate(composed, self._settings.validate)
         return composed

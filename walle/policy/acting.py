@@ -327,8 +327,7 @@ def _of_algorithm(
     Checkpoints of versions up to 0.2.0 need it, and algorithms that make a network of their own.
     """
     from walle import algos
-    from walle.algos.base import CompilableSettings
-    from walle.algos.problem import Problem
+    from walle.algos.base import CompilableSettings, Problem
     from walle.config.loading import stored_groups
 
     settings, net = stored_groups(config)
