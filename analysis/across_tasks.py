@@ -12,23 +12,17 @@ which no value ends above the start has no scores and is left out.
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Container
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.drawing.labels import task_of
-from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring import stats
-from walle.analysis.measuring.design import design, line_keys, resolve_key
-from walle.analysis.measuring.groups import column_per_run, learnt
-from walle.analysis.measuring.scores import evaluations_first, final_returns
-from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.loading.directories import Scalar
+from walle.analysis.measuring import groups, scores, stats
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted, joined, listed
 
@@ -44,45 +38,35 @@ FLAGS = {
 
 def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
     """Interquartile means and performance profiles over all environments of the sweep."""
-    first = [] if y else evaluations_first([sweep])
-    y = y or ("eval" if first else "return_mean")
-    keys = [key for key in line_keys(sweep, "") if not key.startswith("env.")]
+    first = [] if y else scores.evaluations_first([sweep])
+    keys = [key for key in groups.line_keys(sweep, "") if not key.startswith("env.")]
     default = "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
-    by = resolve_key(sweep, by) if by else default
-    tasks = sorted({task_of(run) for run in sweep.runs})
-    if len(tasks) < 2:
-        raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
-    ends = _ends(sweep, y)
-    tasks = _rising(sweep, by, tasks, ends)
-    found = score_matrices(sweep, by, tasks, ends)
-    if not found:
-        raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
+    by = groups.resolve_key(sweep, by) if by else default
+    tasks, matrices = score_matrices(sweep, by, y or ("eval" if first else "return_mean"))
+    named = set(matrices) - set(_design(sweep, by)["line"])  # entries that name a value of by
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
-    named = set(found) - {line for _, line in _parts(sweep, by)}  # entries that name a value of by
-    heading = by if named else "entry"
-    for i, (name, matrix) in enumerate(found.items()):
+    for i, (name, matrix) in enumerate(matrices.items()):
+        runs, dof = len(matrix), matrix.size - len(tasks)  # all tasks share one spread
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
-        bounds = stats.interval_bounds(draws, len(matrix), dof=_freedom(matrix))
-        interval = stats.Interval(float(stats.iqm(matrix)), *bounds)
-        dots = stats.iqm(matrix, axis=1) if len(matrix) > 1 else ()
-        style.point(left, i, interval, style.look(i), dots=dots)
+        bounds = stats.interval_bounds(draws, runs, dof=dof)
+        interval = stats.Interval(float(stats.iqm(matrix)), *map(float, bounds))
+        look, dots = style.look(i), stats.iqm(matrix, axis=1) if runs > 1 else ()
+        style.point(left, i, interval, look, dots=dots)
         profiles = stats.stratified_draws(matrix, profile, stats.generator())
-        low, high = np.clip(stats.band_bounds(profiles, len(matrix), _freedom(matrix)), 0, 100)
-        look, label = style.look(i), f"{name} ({len(matrix)} seeds a task)"
+        low, high = np.clip(stats.interval_bounds(profiles, runs, dof), 0, 100)
+        label = f"{name} ({runs} seeds a task)"
         right.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
         right.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)
-        row = {heading: name, "runs_per_task": len(matrix), **interval.columns("iqm")}
+        row = {by if named else "entry": name, "runs_per_task": runs, **interval.columns("iqm")}
         rows.append(row | {"mean": float(matrix.mean())})
-    left.set_xticks(range(len(found)), list(found))
-    left.set_xlim(-0.5, len(found) - 0.5)
-    left.set_xlabel(by if named else "")
-    left.set_ylabel("interquartile mean score")
+    left.set_xticks(range(len(matrices)), list(matrices))
+    left.set_xlim(-0.5, len(matrices) - 0.5)
+    left.set(xlabel=by if named else "", ylabel="interquartile mean score")
     style.from_zero(left)
-    right.set_xlabel("score")
-    right.set_ylabel("runs with at least this score (%)")
+    right.set(xlabel="score", ylabel="runs with at least this score (%)")
     style.legend(figure)
-    same = [name for name in found if name.endswith("identical")]
+    same = [name for name in matrices if name.endswith("identical")]
     texts = [
         f"{counted(len(tasks), 'environment')}: {', '.join(tasks)}. Score 0 is the mean return "
         "with which an environment's runs begin, score 1 the best mean final return of any entry.",
@@ -96,126 +80,94 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
 main = cli.command("across_tasks", study, __doc__, FLAGS)
 
 
-class Ends(NamedTuple):
-    """The first training return and the final return of each run that has both."""
-
-    starts: dict[str, float]
-    finals: dict[str, float]
-
-
 def score_matrices(
-    sweep: Sweep, by: str, tasks: list[str], ends: Ends | None = None
-) -> dict[str, FloatArray]:
-    """[runs, tasks] of scores for each entry of the figure with a finished episode in every task.
+    sweep: Sweep, by: str, y: str = "return_mean"
+) -> tuple[list[str], dict[str, stats.FloatArray]]:
+    """The tasks with scores; [runs, tasks] of scores for each entry that has episodes in all tasks.
 
     An entry is a value of `by` and, where runs differ in more than that, the task and the seed,
     what else they differ in. Entries that learnt the same are one. Where a task has more runs than
-    another, its further runs are left out and noted. Without `ends`, those of training count.
+    another, its further runs are left out and noted.
+
+    Raises:
+        BadInputError: the sweep has one task only, or no scores.
     """
-    starts, finals = ends or _ends(sweep, "return_mean")
-    groups = _entries(sweep, by, finals)
-    found = {}
-    for name, of_task in groups.items():
+    tasks = sorted({task_of(run) for run in sweep.runs})
+    if len(tasks) < 2:
+        raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
+    per_run = groups.column_per_run(sweep.iterations, "return_mean")
+    starts = {run: float(returns[0]) for run, returns in per_run.items()}
+    ends = scores.final_returns(sweep.evaluations if y == "eval" else sweep.iterations)
+    finals = {run: float(returns.mean()) for run, returns in ends.items() if run in starts}
+    entries = _entries(sweep, by, finals)
+    scales = {}  # the returns of each task at score 0 and at score 1
+    for task in tasks:
+        ended = [of_task[task] for of_task in entries.values() if of_task.get(task)]
+        if ended:
+            low = float(np.mean([starts[run] for runs in ended for run in runs]))
+            best = max(float(np.mean([finals[run] for run in runs])) for runs in ended)
+            scales[task] = low, best
+    flat = [task for task, (low, high) in scales.items() if high <= low]
+    if len(flat) == len(tasks):
+        raise BadInputError("no score: in no task do the returns rise above those of the start")
+    if flat:
+        sweep.note(f"Left out, as no returns rise above those of the start: {listed(flat)}")
+    tasks = [task for task in tasks if task not in flat]
+    matrices = {}
+    for name, of_task in entries.items():
         fewest = min(len(of_task.get(task, ())) for task in tasks)
         if not fewest:
             sweep.note(f"Not drawn, as a task has no finished episode: {by}={name}")
             continue
         columns = []
         for task in tasks:
-            low, high = _scale([runs.get(task, []) for runs in groups.values()], starts, finals)
+            low, high = scales[task]
             columns.append([(finals[run] - low) / (high - low) for run in of_task[task][:fewest]])
             if len(of_task[task]) > fewest:
                 sweep.note(
                     f"For {by}={name}: {task} has more runs than another task; {fewest} of its "
                     "runs are used"
                 )
-        found[name] = np.array(columns, float).T
-    return found
+        matrices[name] = np.array(columns, float).T
+    if not matrices:
+        raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
+    return tasks, matrices
 
 
-def _ends(sweep: Sweep, y: str) -> Ends:
-    rows = sweep.evaluations if y == "eval" else sweep.iterations
-    per_run = column_per_run(sweep.iterations, "return_mean")
-    starts = {run: float(r[0]) for run, r in per_run.items()}
-    finals = {run: float(r.mean()) for run, r in final_returns(rows).items() if run in starts}
-    return Ends(starts, finals)
-
-
-def _rising(sweep: Sweep, by: str, tasks: list[str], ends: Ends) -> list[str]:
-    """The tasks with a score: some entry ends above the start; notes the others.
-
-    Raises:
-        BadInputError: there is no such task.
-    """
-    starts, finals = ends
-    groups = _entries(sweep, by, finals)
-    flat = []
-    for task in tasks:
-        runs = [of_task.get(task, []) for of_task in groups.values()]
-        low, high = _scale(runs, starts, finals) if any(runs) else (0.0, 1.0)
-        flat += [] if high > low else [task]
-    if len(flat) == len(tasks):
-        raise BadInputError("no score: in no task do the returns rise above those of the start")
-    if flat:
-        sweep.note(f"Left out, as no returns rise above those of the start: {listed(flat)}")
-    return [task for task in tasks if task not in flat]
-
-
-def _parts(sweep: Sweep, by: str) -> dict[tuple[str, str], list[str]]:
-    """The runs of each value of `by`, '' where all share it, and of what else differs."""
+def _design(sweep: Sweep, by: str) -> pd.DataFrame:
     task_key = next(key for key in ("env.id", "env.name", "") if key in sweep.runs[0].config)
-    found: dict[tuple[str, str], list[str]] = {}
-    for run, value, line, _ in design(sweep, by, task_key).itertuples(index=False):
-        own = str(value) if by in sweep.varying or not line else ""
-        found.setdefault((own, line), []).append(run)
-    return found
+    return groups.design(sweep, by, task_key)
 
 
 def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:
     """The usable runs of each task, for every entry of the figure; identical entries are one."""
     tasks = {run.name: task_of(run) for run in sweep.runs}
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    groups: dict[str, dict[str, list[str]]] = {}
+    named: dict[str, dict[str, list[str]]] = {}
     lines: dict[str, str] = {}
-    for (value, line), runs in _parts(sweep, by).items():
-        name = joined((value, line))
-        of_task = groups.setdefault(name, defaultdict(list))
+    for run, value, line, _ in _design(sweep, by).itertuples(index=False):
+        name = joined((str(value) if by in sweep.varying or not line else "", line))
         lines[name] = line
-        for run in runs:
-            if run in usable:
-                of_task[tasks[run]].append(run)
-    rows = learnt(sweep.iterations, "return_mean")
-    series: dict[str, dict[Scalar, FloatArray]] = {
-        name: {f"{task} {seeds[run]}": rows[run] for task, runs in found.items() for run in runs}
-        for name, found in groups.items()
+        of_task = named.setdefault(name, defaultdict(list))
+        if run in usable:
+            of_task[tasks[run]].append(run)
+    rows = groups.learnt(sweep.iterations, "return_mean")
+    series: dict[str, dict[Scalar, stats.FloatArray]] = {
+        name: {f"{task} {seeds[run]}": rows[run] for task, runs in of_task.items() for run in runs}
+        for name, of_task in named.items()
     }
     entries = {}
     for names in labels.identical_groups(series):
         line = lines[names[0]]
         whole = names == [name for name in lines if lines[name] == line]  # at every value of `by`
-        entries[line if line and whole else labels.identical_label(names)] = groups[names[0]]
+        entries[line if line and whole else labels.identical_label(names)] = named[names[0]]
     return entries
 
 
-def _freedom(matrix: FloatArray) -> int:
-    """Degrees of freedom of a spread that all tasks share: tasks x (runs - 1)."""
-    runs, tasks = matrix.shape
-    return int(tasks * (runs - 1))
-
-
-def _scale(
-    groups: list[list[str]], starts: dict[str, float], finals: dict[str, float]
-) -> tuple[float, float]:
-    """The returns of a task at score 0 and at score 1."""
-    low = float(np.mean([starts[name] for names in groups for name in names]))
-    high = max(float(np.mean([finals[name] for name in names])) for names in groups if names)
-    return low, high
-
-
-def profile(matrix: FloatArray) -> FloatArray:
+def profile(matrix: stats.FloatArray) -> stats.FloatArray:
     """[thresholds]: the percentage of all entries that are at least the threshold."""
     return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

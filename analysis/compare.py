@@ -13,63 +13,37 @@ compared as speedups are: within blocks, where the launcher measured in blocks.
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 
-from walle.analysis.comparing.comparisons import (
-    OVERALL,
-    SCORE,
-    SPEEDS,
-    Comparison,
-    Quantity,
-    compare,
-    compare_speeds,
-)
-from walle.analysis.comparing.matching import (
-    Pairing,
-    Question,
-    match,
-    question,
-    restricted,
-    with_rows,
-)
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.groups import column_per_run
-from walle.analysis.measuring.scores import count_text, evaluated, final_scores, first_reached
-from walle.analysis.measuring.stats import Interval
-from walle.analysis.measuring.wall_clock import clock
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring import comparisons, groups, scores, stats, wall_clock
+from walle.analysis.measuring.comparisons import OVERALL, SCORE, SPEEDS, Comparison, Quantity
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted, listed
 
-if TYPE_CHECKING:
-    from matplotlib.axis import Axis
-
-SPEED_COLORS = {
-    SPEEDS[column]: style.section(part)[0]
-    for column, part in (("collect_s", "collect"), ("learn_s", "learn"))
-}
+COLORS = {SPEEDS[f"{part}_s"]: style.section(part)[0] for part in ("collect", "learn")}
+NEUTRAL = {"difference": 0.0, "scaled": 0.0, "improvement": 0.5, "ratio": 1.0}
 TIME = "seconds to return"
 REACHED = 0.9
+REACH = 1.5  # how far beyond the estimates a bar is drawn, in widths of their range
+HEADROOM = 0.06
 FLAGS = {
-    "--by": {
-        "metavar": "KEY[=A,B]",
-        "help": "the key, and two of its values (default: the two sweeps, or what varies)",
-    },
+    "--by KEY[=A,B]": "the key, and two of its values (default: the two sweeps, or what varies)",
     "--returns": {
         "choices": ["evaluations", "training"],
         "help": "where final scores come from (default: evaluations, where all runs have them)",
     },
-    "--time-to-return": {
+    "--time-to-return R": {
         "type": float,
-        "metavar": "R",
         "help": "compare the time until return_mean >= R (default: an R that all runs reach)",
     },
 }
+Tasks = dict[str, tuple[set[str], set[str]]]  # the runs of A and of B, with any number of workers
+Intervals = Mapping[str, stats.Interval]  # by the label of their row
 
 
 def study(
@@ -81,302 +55,268 @@ def study(
     time_to_return: float | None = None,
 ) -> cli.Study:
     """Compares two sides of the sweep."""
-    readable = with_rows(sweep)
-    asked = question(readable, by)
-    chosen = restricted(readable, asked)
-    pairings = match(chosen, asked)
-    returns_of = column_per_run(chosen.iterations, "return_mean")
-    starts = {run: float(values[0]) for run, values in returns_of.items()}
-    scores, score_starts, said = _scores(chosen, pairings, returns)
-    times, reached = _times(chosen, pairings, starts, time_to_return)
-    found = compare(scores, pairings, blocks=False, starts=score_starts)
-    found += compare(times, pairings, blocks=asked.key != "sweep")
-    found += compare_speeds(chosen, pairings, asked, warmup=warmup)
+    readable = comparisons.with_rows(sweep)
+    question = comparisons.question(readable, by)
+    chosen = comparisons.restricted(readable, question)
+    pairings = comparisons.match(chosen, question)
+    tasks: Tasks = {}
+    for pairing in pairings:
+        runs_a, runs_b = tasks.setdefault(pairing.learning, (set(), set()))
+        runs_a.update(pairing.a.values())
+        runs_b.update(pairing.b.values())
+    finals, starts, texts = _scores(chosen, tasks, returns)
+    times, reached = _times(chosen, tasks, time_to_return)
+    results = comparisons.compare(finals, pairings, blocks=False, starts=starts)
+    results += comparisons.compare(times, pairings, blocks=question.key != "sweep")
+    results += comparisons.compare_speeds(chosen, pairings, question, warmup=warmup)
     for note in chosen.notes:
         sweep.note(note)
-    if not found:
+    if not results:
         raise BadInputError("nothing to compare: no run has a return, or iterations that count")
-    a = counted(len({name for each in pairings for name in each.a.values()}), "run")
-    b = counted(len({name for each in pairings for name in each.b.values()}), "run")
-    paired = dict.fromkeys(one.of.name for one in found if all(t.paired for t in one.tasks))
-    verdicts = []
-    for one in {one.of.name: one for one in found}.values():  # `overall` is the last
-        mine = [other for other in found if other.of.name == one.of.name]
-        labels = {other.label for other in mine[:-1]}
-        if one.of.seeded and not one.of.learned:  # combined over numbers of workers first
-            labels = {pairing.learning for pairing in pairings}
-        kind = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
-        same = all(other.identical for other in mine)
-        verdicts.append(f"{one.of.name.capitalize()}: {_verdict(one, asked, kind, identical=same)}")
+    by_name: dict[str, list[Comparison]] = {}
+    for comparison in results:
+        by_name.setdefault(comparison.of.name, []).append(comparison)
+    key = question.key
+    leaf = key.split(".")[-1]  # the sides are `ppo` and `trpo`, but `n=1` and `n=2`
+    a, b = (v if isinstance(v, str) else f"{leaf}={v}" for v in (question.a, question.b))
+    size_a, size_b = (len(set().union(*side)) for side in zip(*tasks.values(), strict=True))
+    paired = dict.fromkeys(c.of.name for c in results if all(t.paired for t in c.tasks))
+    of_tasks = [c for c in by_name.get(SCORE, []) if c.label != OVERALL]
+    known = {c.label: "{:.4g} to {:.4g}".format(*c.range) for c in of_tasks if c.range}
+    ranges = []
+    if known:
+        parts = "; ".join(sentences.of_line(label, text) for label, text in known.items())
+        ranges.append(f"Range, from the start to the better side's mean: {parts}.")
+    if without := [c.label for c in of_tasks if not c.range and c.label]:
+        ranges.append(
+            f"No range, so not in the overall final score: {listed(without)}; the returns of "
+            "neither side rose from the start."
+        )
     texts = [
-        f"A is {asked.key}={asked.a} ({a}), B is {asked.key}={asked.b} ({b}).",
-        *verdicts,
-        *said,
-        *_ranges(found),
+        f"A is {key}={question.a} ({counted(size_a, 'run')}), B is {key}={question.b} "
+        f"({counted(size_b, 'run')}).",
+        *(_verdict(of_quantity, pairings, a, b) for of_quantity in by_name.values()),
+        *texts,
+        *ranges,
         *reached,
         f"Paired by seed: {listed(list(paired))}."
         if paired
         else "Runs are independent: no seeds are paired.",
         sentences.warmup_sentence(warmup),
         *sentences.machine(sweep),
-        *sentences.also_differ(chosen, asked.key),
+        *sentences.also_differ(chosen, key),
     ]
-    return cli.Study(_figure(found, asked), _table(found, asked), texts)
+    rows = []
+    for comparison in results:
+        both, means = comparison.tasks, comparison.centres or (math.nan, math.nan)
+        if comparison.label != OVERALL:
+            means = comparison.centres or (both[0].a.mean(), both[0].b.mean())
+        runs = f"{sum(x.a.size for x in both)} and {sum(x.b.size for x in both)}"
+        rows.append(
+            {
+                "of": comparison.of.name,
+                "line": comparison.label,
+                "runs": f"{runs}, paired" if all(x.paired for x in both) else runs,
+                f"{key}={question.a}": means[0],
+                f"{key}={question.b}": means[1],
+                **comparison.difference.columns("difference"),
+                **comparison.scaled.columns("scaled_difference"),
+                **comparison.ratio.columns("ratio"),
+                **comparison.improvement.columns("p_better"),
+            }
+        )
+    table = sentences.without_lone_line(pd.DataFrame(rows))
+    return cli.Study(_figure(by_name, a, b), table, texts)
 
 
 main = cli.command("compare", study, __doc__, FLAGS)
 
 
-def _tasks(pairings: list[Pairing]) -> dict[str, set[str]]:
-    """The names of all runs of each task, whatever their number of samplers."""
-    found: dict[str, set[str]] = {}
-    for pairing in pairings:
-        found.setdefault(pairing.learning, set()).update(pairing.a.values(), pairing.b.values())
-    return found
-
-
 def _scores(
-    sweep: Sweep, pairings: list[Pairing], returns: str | None
+    sweep: Sweep, tasks: Tasks, returns: str | None
 ) -> tuple[Quantity, dict[str, float], list[str]]:
     """The final scores, the first return of each run from the same source, and sentences."""
-    names = set().union(*_tasks(pairings).values())
-    from_evaluations = evaluated(sweep, names) if returns is None else returns == "evaluations"
-    if from_evaluations and not evaluated(sweep, names):
+    names = {run for sides in tasks.values() for side in sides for run in side}
+    complete = scores.evaluated(sweep, names)
+    from_evaluations = complete if returns is None else returns == "evaluations"
+    if from_evaluations and not complete:
         raise BadInputError(
             "--returns evaluations: not every run has an evaluation; take --returns training, or "
             "make runs with eval.every"
         )
     per_run: dict[str, float] = {}
     texts = []
-    for task, runs in _tasks(pairings).items():
-        found = final_scores(sweep, runs, evaluations=from_evaluations)
-        per_run |= found.of
-        if found.of:
-            texts.append(f"Final scores: {found.source}.")
-        mine = [pairing for pairing in pairings if pairing.learning == task]
-        a = {found.counts[run] for p in mine for run in p.a.values() if run in found.counts}
-        b = {found.counts[run] for p in mine for run in p.b.values() if run in found.counts}
-        if a and b and a != b:
-            text = f"the score of A is of {count_text(a)}, that of B of {count_text(b)}."
+    for task, (a, b) in tasks.items():
+        finals = scores.final_scores(sweep, a | b, evaluations=from_evaluations)
+        per_run |= finals.of
+        if finals.of:
+            texts.append(f"Final scores: {finals.source}.")
+        of_a, of_b = ({finals.counts[r] for r in side if r in finals.counts} for side in (a, b))
+        if of_a and of_b and of_a != of_b:
+            count_a, count_b = scores.count_text(of_a), scores.count_text(of_b)
+            text = f"the score of A is of {count_a}, that of B of {count_b}."
             texts.append(sentences.for_line(task, text))
-        if found.cut is not None:
-            text = f"scores are read at {found.cut:,} steps, where the shortest run ends."
+        if finals.cut is not None:
+            text = f"scores are read at {finals.cut:,} steps, where the shortest run ends."
             texts.append(sentences.for_line(task, text))
     rows = sweep.evaluations if from_evaluations else sweep.iterations
-    first = column_per_run(rows, "return_mean").items()
-    starts = {run: float(values[0]) for run, values in first}
+    starts = {run: float(r[0]) for run, r in groups.column_per_run(rows, "return_mean").items()}
     quantity = Quantity(SCORE, per_run, seeded=True, learned=True)
     return quantity, starts, list(dict.fromkeys(texts))
 
 
-def _times(
-    sweep: Sweep, pairings: list[Pairing], starts: dict[str, float], asked: float | None
-) -> tuple[Quantity, list[str]]:
-    """Seconds to a return of each task: `asked`, or 90% of the way that every run went."""
-    iterations = clock(sweep)
+def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, list[str]]:
+    """Seconds to a return of each task: `given`, or 90% of the way that every run went."""
+    iterations = wall_clock.clock(sweep)
+    returns = groups.column_per_run(iterations, "return_mean")
     per_run: dict[str, float] = {}
     targets, short, without = [], [], []
-    for task, runs in _tasks(pairings).items():
-        rows = iterations[iterations["run"].isin(runs)]
-        if not starts.keys() >= runs:
+    for task, (a, b) in tasks.items():
+        runs = a | b
+        if not returns.keys() >= runs:
             without.append(sentences.of_line(task, "a run has no finished episode"))
             continue
+        rows = iterations[iterations["run"].isin(runs)]
         best = float(rows.groupby("run", observed=True)["return_mean"].max().min())
-        start = sum(starts[run] for run in runs) / len(runs)
-        target = start + REACHED * (best - start) if asked is None else asked
-        if asked is None and best <= start:
-            without.append(
-                sentences.of_line(task, "a run's returns never rose above the mean start")
-            )
+        start = sum(float(returns[run][0]) for run in runs) / len(runs)
+        if given is None and best <= start:
+            text = "a run's returns never rose above the mean start"
+            without.append(sentences.of_line(task, text))
             continue
-        found = first_reached(rows, target)
-        if len(found) < len(runs):
-            short.append(sentences.of_line(task, f"{len(found)} of {len(runs)} runs"))
+        target = start + REACHED * (best - start) if given is None else given
+        reached = scores.first_reached(rows, target)
+        if len(reached) < len(runs):
+            short.append(sentences.of_line(task, f"{len(reached)} of {len(runs)} runs"))
             continue
         targets.append(sentences.of_line(task, f"{target:.4g}"))
-        per_run |= {run: float(seconds[0]) for run, seconds in found.items()}
+        per_run |= {run: float(seconds[0]) for run, seconds in reached.items()}
     texts = []
     if targets:
-        why = "" if asked is not None else ", 90% of the way that every run went"
-        said = f"{TIME.capitalize()}, without compiling: until return_mean is"
-        texts.append(f"{said} {'; '.join(targets)}{why}.")
+        why = "" if given is not None else ", 90% of the way that every run went"
+        text = f"{TIME.capitalize()}, without compiling: until return_mean is"
+        texts.append(f"{text} {'; '.join(targets)}{why}.")
     if short:
-        texts.append(f"Not every run reached return {asked:g}, so no time: {'; '.join(short)}.")
+        texts.append(f"Not every run reached return {given:g}, so no time: {'; '.join(short)}.")
     if without:
         texts.append(f"No {TIME}: {'; '.join(without)}.")
     return Quantity(TIME, per_run, higher=False, seeded=True), texts
 
 
-def _table(found: list[Comparison], asked: Question) -> pd.DataFrame:
-    a, b = (f"{asked.key}={value}" for value in (asked.a, asked.b))
-    rows = []
-    for one in found:
-        lone = one.tasks[0] if one.label != OVERALL else None
-        centres = one.centres or (lone.a.mean(), lone.b.mean()) if lone else (math.nan, math.nan)
-        sizes = [sum(t.a.size for t in one.tasks), sum(t.b.size for t in one.tasks)]
-        paired = ", paired" if all(t.paired for t in one.tasks) else ""
-        rows.append(
-            {
-                "of": one.of.name,
-                "line": one.label,
-                "runs": f"{sizes[0]} and {sizes[1]}{paired}",
-                a: centres[0],
-                b: centres[1],
-                **one.difference.columns("difference"),
-                **one.scaled.columns("scaled_difference"),
-                **one.ratio.columns("ratio"),
-                **one.improvement.columns("p_better"),
-            }
-        )
-    return sentences.without_lone_line(pd.DataFrame(rows))
+def _verdict(
+    of_quantity: list[Comparison], pairings: list[comparisons.Pairing], a: str, b: str
+) -> str:
+    last = of_quantity[-1]  # `overall` where there are several
+    name, several = last.of.name.capitalize(), len(last.tasks) > 1
+    if all(comparison.identical for comparison in of_quantity):
+        return f"{name}: {a} and {b} are identical in every run."
+    labels = {comparison.label for comparison in of_quantity[:-1]}
+    if last.of.seeded and not last.of.learned:  # combined over numbers of workers first
+        labels = {pairing.learning for pairing in pairings}
+    noun = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
+    where = f" over {len(last.tasks)} {noun}" if several else ""
+    interval, neutral, text = last.ratio, 1.0, f"{name}: {b} / {a} = {last.ratio}"
+    if last.of.name == SCORE:
+        interval, neutral = last.scaled if several else last.difference, 0.0
+        text = f"{name}: {b} - {a} = {interval}" + " of a task's range" * several
+    if math.isnan(interval.value):
+        text = f"{name}: no number for all tasks"
+        interval = stats.Interval(math.nan, neutral, neutral)
+    if math.isnan(interval.low):
+        return f"{text}{where}; one run a side says nothing about chance."
+    better = (interval.value > neutral) == last.of.higher
+    shown = f"{b} is {'better' if better else 'worse'}"
+    if interval.low <= neutral <= interval.high:
+        shown = "no difference is shown"
+    return f"{text}{where}; {shown}; P(a run of {b} is better) = {last.improvement}."
 
 
-def _figure(found: list[Comparison], asked: Question) -> style.Figure:
-    a, b = _side(asked, asked.a), _side(asked, asked.b)
-    scores = [one for one in found if one.of.name == SCORE]
-    several = len(scores) > 1
-    names = {
-        f"final score, {b} - {a}" + ", of a task's range" * several: (SCORE,),
-        f"P(a run of {b} scores better)": (SCORE,),
-        f"{TIME}, {b} / {a}": (TIME,),
-        f"speed, {b} / {a}": tuple(SPEEDS.values()),
+def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Figure:
+    several = len(by_name.get(SCORE, [])) > 1
+    score = "scaled" if several else "difference"
+    panels = {  # the field of a comparison and the quantities that each panel shows
+        f"final score, {b} - {a}" + ", of a task's range" * several: (score, [SCORE]),
+        f"P(a run of {b} scores better)": ("improvement", [SCORE]),
+        f"{TIME}, {b} / {a}": ("ratio", [TIME]),
+        f"speed, {b} / {a}": ("ratio", list(SPEEDS.values())),
     }
-    columns = ("scaled" if several else "difference", "improvement", "ratio", "ratio")
-    neutral = (0.0, 0.5, 1.0, 1.0)
     drawn = []
-    for title, column, none in zip(names, columns, neutral, strict=True):
-        series = []
-        for i, name in enumerate(names[title]):
-            mine = [one for one in found if one.of.name == name]
-            of = {one.label: getattr(one, column) for one in mine}
-            known = {label: x for label, x in of.items() if x.value == x.value}
-            if known and not all(one.identical for one in mine):
-                color = SPEED_COLORS.get(name, style.look(i).color)
-                series.append(Series(name, style.look(i)._replace(color=color), known))
+    for title, (field, names) in panels.items():
+        series = {}
+        for i, name in enumerate(names):
+            mine = by_name.get(name, [])
+            intervals = {comparison.label: getattr(comparison, field) for comparison in mine}
+            known = {label: x for label, x in intervals.items() if not math.isnan(x.value)}
+            if known and not all(comparison.identical for comparison in mine):
+                color = COLORS.get(name, style.look(i).color)
+                series[name] = style.look(i)._replace(color=color), known
         if series:
-            drawn.append((title, column, none, series))
+            drawn.append((title, field, series))
     if not drawn:
         raise BadInputError(f"{a} and {b} are identical, and no speeds were measured")
-    most = max(len(one.of) for *_, series in drawn for one in series)
-    figure, axes = style.small_multiples(len(drawn), height=0.8 + 0.24 * most, columns=2)
-    for area, (title, column, none, series) in zip(axes, drawn, strict=True):
-        limits = (0.0, 1.0) if column == "improvement" else None
-        ratio = column == "ratio"
-        _draw_forest(area, series, neutral=none, ratio=ratio, limits=limits)
+    most = max(len(known) for *_, series in drawn for _, known in series.values())
+    figure, axes = style.panels(len(drawn), height=0.8 + 0.24 * most, columns=2)
+    for area, (title, field, series) in zip(axes, drawn, strict=True):
+        draw_forest(area, series, field)
         area.set_xlabel(title)
     style.legend(figure)
     return figure
 
 
-def _side(asked: Question, value: object) -> str:
-    """The short name of a side: `ppo` and `trpo`, but `n=1` and `n=2`."""
-    return str(value) if isinstance(value, str) else f"{asked.key.split('.')[-1]}={value}"
-
-
-def _ranges(found: list[Comparison]) -> list[str]:
-    """Sentences about the ranges of scaled differences, and about tasks that have none."""
-    scores = [one for one in found if one.of.name == SCORE and one.label != OVERALL]
-    known = [
-        sentences.of_line(one.label, "{:.4g} to {:.4g}".format(*one.range))
-        for one in scores
-        if one.range
-    ]
-    texts = (
-        [f"Range, from the start to the better side's mean: {'; '.join(known)}."] if known else []
-    )
-    none = [one.label for one in scores if not one.range and one.label]
-    if none:
-        texts.append(
-            f"No range, so not in the overall final score: {listed(none)}; the returns of neither "
-            "side rose from the start."
-        )
-    return texts
-
-
-def _verdict(one: Comparison, asked: Question, kind: str, *, identical: bool) -> str:
-    a, b = _side(asked, asked.a), _side(asked, asked.b)
-    if identical:
-        return f"{a} and {b} are identical in every run."
-    where = f" over {len(one.tasks)} {kind}" if len(one.tasks) > 1 else ""
-    of_score = one.of.name == SCORE
-    interval, none = (one.difference, 0.0) if of_score else (one.ratio, 1.0)
-    text = f"{b} - {a} = {interval}" if of_score else f"{b} / {a} = {interval}"
-    if of_score and len(one.tasks) > 1:
-        interval = one.scaled
-        text = f"{b} - {a} = {interval} of a task's range"
-    if interval.value != interval.value:
-        text, interval = "no number for all tasks", interval._replace(low=none, high=none)
-    if interval.low != interval.low:
-        return f"{text}{where}; one run a side says nothing about chance."
-    better = (interval.value > none) == one.of.higher
-    shown = f"{b} is {'better' if better else 'worse'}"
-    if interval.low <= none <= interval.high:
-        shown = "no difference is shown"
-    chance = f"P(a run of {b} is better) = {one.improvement}"
-    return f"{text}{where}; {shown}; {chance}."
-
-
-REACH = 1.5  # how far beyond the estimates a bar is drawn, in widths of their range
-HEADROOM = 0.06
-
-
-class Series(NamedTuple):
-    """Estimates of one quantity, by the label of their row."""
-
-    label: str
-    look: style.Look
-    of: Mapping[str, Interval]
-
-
-def _draw_forest(
-    axes: style.Axes,
-    series: Sequence[Series],
-    *,
-    neutral: float,
-    ratio: bool = False,
-    limits: tuple[float, float] | None = None,
+def draw_forest(
+    axes: style.Axes, series: Mapping[str, tuple[style.Look, Intervals]], field: str
 ) -> None:
     """Draws a row for each label, from the top, with a marker and a bar for each series.
 
-    Bars that reach far beyond all estimates are cut, and end in an arrow.
+    Bars that reach far beyond all estimates are cut, and end in an arrow. A ratio has a logarithmic
+    axis with a few round ticks, such as 0.5, 1 and 2.
     """
-    rows = list(dict.fromkeys(label for one in series for label in one.of))
-    found = [interval for one in series for interval in one.of.values()]
-    low, high = limits or _limits(found, neutral, ratio=ratio)
-    for number, one in enumerate(series):
+    from matplotlib.ticker import MaxNLocator
+
+    rows = list(dict.fromkeys(label for _, of in series.values() for label in of))
+    low, high = _limits([x for _, of in series.values() for x in of.values()], field)
+    for number, (name, (look, of)) in enumerate(series.items()):
         shift = 0.22 * (number - (len(series) - 1) / 2)
-        for row, label in enumerate(rows):
-            if label in one.of:
-                y, look, interval = row + shift, one.look, one.of[label]
-                axes.plot(interval.value, y, look.marker, color=look.color, zorder=3, clip_on=False)
-                if math.isnan(interval.low):
-                    continue
-                ends = [min(max(end, low), high) for end in interval[1:]]
-                axes.plot(ends, [y, y], color=look.color, lw=1.1, zorder=2, solid_capstyle="butt")
-                for end, wanted, arrow in zip(ends, interval[1:], "<>", strict=True):
-                    marker = arrow if end != wanted else "|"
-                    cap: dict[str, Any] = {"marker": marker, "clip_on": False, "markersize": 4}
-                    axes.plot(end, y, color=look.color, zorder=3, **cap)
-        name = one.label if len(series) > 1 else "_nolegend_"
-        axes.plot([], [], one.look.marker, color=one.look.color, label=name)
-    axes.axvline(neutral, color=style.IDEAL_GREY, linestyle="--", zorder=1)
-    if rows[-1] == "overall" and len(rows) > 1:
+        for label, interval in of.items():
+            y = rows.index(label) + shift
+            axes.plot(interval.value, y, look.marker, color=look.color, zorder=3, clip_on=False)
+            if math.isnan(interval.low):
+                continue
+            ends = [min(max(end, low), high) for end in interval[1:]]
+            axes.plot(ends, [y, y], color=look.color, lw=1.1, zorder=2, solid_capstyle="butt")
+            for end, wanted, arrow in zip(ends, interval[1:], "<>", strict=True):
+                marker = arrow if end != wanted else "|"
+                cap: dict[str, Any] = {"marker": marker, "clip_on": False, "markersize": 4}
+                axes.plot(end, y, color=look.color, zorder=3, **cap)
+        if len(series) > 1:
+            axes.plot([], [], look.marker, color=look.color, label=name)
+    axes.axvline(NEUTRAL[field], color=style.IDEAL_GREY, linestyle="--", zorder=1)
+    if rows[-1] == OVERALL and len(rows) > 1:
         axes.axhline(len(rows) - 1.5, color=style.IDEAL_GREY, linewidth=0.5)
-    if ratio:
+    if field == "ratio":
+        ticks = list(MaxNLocator(4).tick_values(low, high))
+        if high / low >= 4:
+            decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+            steps = (1,) if high / low > 60 else (1, 2, 5)
+            ticks = [step * 10.0**decade for decade in decades for step in steps]
+        inside = [tick for tick in ticks if low <= tick <= high]
         axes.set_xscale("log")
-        plain_ticks(axes.xaxis, low, high)
+        axes.set_xticks(inside, [f"{tick:g}" for tick in inside])
+        axes.minorticks_off()
     axes.set_xlim(low, high)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
 
 
-def _limits(found: Sequence[Interval], neutral: float, *, ratio: bool) -> tuple[float, float]:
+def _limits(intervals: list[stats.Interval], field: str) -> tuple[float, float]:
     """The axis: all estimates, the neutral value, and their bars as far as `REACH` allows."""
-    place, back = (math.log, math.exp) if ratio else (float, float)
-    values = [place(x.value) for x in found] + [place(neutral)]
-    lows = [place(x.low) for x in found if x.low == x.low and (x.low > 0 or not ratio)]
-    highs = [place(x.high) for x in found if x.high == x.high]
+    if field == "improvement":
+        return 0.0, 1.0
+    ratio = field == "ratio"
+    scale, back = (math.log, math.exp) if ratio else (float, float)
+    values = [scale(x.value) for x in intervals] + [scale(NEUTRAL[field])]
+    lows = [scale(x.low) for x in intervals if x.low == x.low and (x.low > 0 or not ratio)]
+    highs = [scale(x.high) for x in intervals if x.high == x.high]
     low, high = min(values), max(values)
     span = high - low or max(abs(high), 1.0) * 0.1
     low = max(min([low, *lows]), low - REACH * span)
@@ -385,22 +325,5 @@ def _limits(found: Sequence[Interval], neutral: float, *, ratio: bool) -> tuple[
     return back(low - margin), back(high + margin)
 
 
-def plain_ticks(axis: Axis, low: float, high: float) -> None:
-    """Sets a few round ticks, such as 0.5, 1 and 2, on a logarithmic axis from `low` to `high`."""
-    from matplotlib.ticker import MaxNLocator, NullFormatter
-
-    if high / low < 4:
-        ticks = list(MaxNLocator(4).tick_values(low, high))
-    else:
-        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-        ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
-        if high / low > 60:
-            ticks = ticks[::3]
-    inside = [tick for tick in ticks if low <= tick <= high]
-    axis.set_ticks(inside, [f"{tick:g}" for tick in inside])
-    axis.set_minor_formatter(NullFormatter())
-    axis.set_tick_params(which="minor", length=0)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

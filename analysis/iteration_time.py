@@ -6,19 +6,14 @@ Each task has a panel. Without --by the axis is `sampler.n` where it varies, els
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.matching import WORKERS
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.design import axis_of, is_positive, resolve_key
-from walle.analysis.measuring.groups import Cell
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring import comparisons, groups, wall_clock
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 
 PARTS = {"collect": "collection", "learn": "learning"}
@@ -40,42 +35,25 @@ def study(
     log: bool = False,
 ) -> cli.Study:
     """Mean seconds of an iteration at every value of `by`, with 95% intervals."""
-    by = resolve_key(sweep, by) if by else axis_of(sweep)
+    by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
     column = f"{of}_s"
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     cells = wall_clock.measure_seconds(sweep, iterations, column, by)
     if not cells:
         raise BadInputError(f"no run has a value in the column {column}")
-    figure = _figure(sweep, cells, of=of, by=by, paper=paper, log=log)
-    texts = sentences.sample(warmup, cells) + sentences.seconds(sweep, iterations, cells, by)
-    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
-    if of == "collect":
-        texts += sentences.throughput(sweep, cells)
-    if paper:
-        texts += published.caveat(set(sweep.values("batch_size")))
-    return cli.Study(figure, _table(cells, by, column), texts)
-
-
-main = cli.command("iteration_time", study, __doc__, FLAGS, figure=lambda args: f"{args.of}_time")
-
-
-def _figure(
-    sweep: Sweep, cells: list[Cell], *, of: str, by: str, paper: bool, log: bool
-) -> style.Figure:
-    """A panel for each task, with its lines beside one another."""
     places = style.axis_places(cell.by for cell in cells)
-    logs = log and all(map(is_positive, places))
+    log = log and all(map(groups.is_positive, places))
     numeric = all(isinstance(value, int | float) for value in places)
-    paper_points = published.collection() if paper and by == "sampler.n" else None
+    ideal = of == "collect" and by in comparisons.WORKERS
+    papers = published.collection() if paper and by == "sampler.n" else None
     tasks = labels.panels(sweep, cells)
     looks = labels.looks(line for mine in tasks.values() for line in mine)
-    figure, (row,) = labels.axes_of(tasks, height=2.5)
-    for axes, mine in zip(row, tasks.values(), strict=True):
-        if paper_points is not None:
-            published.draw(axes, paper_points, f"{of}_s")
+    figure, (row,) = labels.axes_of(tasks)
+    for axes, mine in zip(row, tasks.values(), strict=True):  # its lines beside one another
+        if papers is not None:
+            published.draw(axes, papers, column)
         for i, (line, group) in enumerate(mine.items()):
-            beside = labels.aside(places, i, len(mine), log=logs)
-            look = looks[line]
+            beside, look = labels.aside(places, i, len(mine), log=log), looks[line]
             for cell in group:
                 interval, hollow = cell.interval(positive=True), cell.oversubscribed
                 dots = cell.per_run if cell.runs > 1 else ()
@@ -86,29 +64,31 @@ def _figure(
             dash = look.dash if numeric else "none"
             label = f"{line or 'measured'} ({sentences.repeats_label(group)})"
             axes.plot([], [], color=look.color, marker=look.marker, linestyle=dash, label=label)
-            if of == "collect" and by in WORKERS:  # the first point over n
+            if ideal:  # the first point over n
                 n = np.geomspace(float(group[0].by), float(group[-1].by), 50)
                 alone = len(mine) == 1
-                color, label = (style.IDEAL_GREY, "ideal") if alone else (looks[line].color, "_")
+                color, label = (style.IDEAL_GREY, "ideal") if alone else (look.color, "_")
                 axes.plot(n, group[0].mean * n[0] / n, color=color, label=label, **IDEAL)
-        if of == "collect" and by in WORKERS and len(mine) > 1:
+        if ideal and len(mine) > 1:
             axes.plot([], [], color=style.IDEAL_GREY, label="ideal", **IDEAL)
         axes.set_xlabel(style.axis_name(by))
         axes.margins(x=0.1)
         hollow = any(cell.oversubscribed for group in mine.values() for cell in group)
-        style.scale_axes(axes, places, log=logs, hollow=hollow)
+        style.scale_axes(axes, places, log=log, hollow=hollow)
         if not numeric:
             axes.set_xlim(-0.5, len(places) - 0.5)
-        if paper_points is not None:
-            published.extend_ticks(axes, paper_points)
+        if papers is not None:
+            published.extend_ticks(axes, papers)
         style.mark_cores(axes, sweep.cores if by == "sampler.n" else 0)
     for axes in row[:: labels.PANELS]:
         axes.set_ylabel(f"{PARTS[of]} (s)\nper {wall_clock.unit_of(sweep).words}")
     style.legend(figure)
-    return figure
-
-
-def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
+    texts = sentences.sample(warmup, cells) + sentences.seconds(sweep, iterations, cells, by)
+    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
+    if of == "collect":
+        texts += sentences.throughput(sweep, cells)
+    if paper:
+        texts += published.caveat(set(sweep.values("batch_size")))
     rows = [
         {
             "line": cell.line,
@@ -120,8 +100,11 @@ def _table(cells: list[Cell], by: str, column: str) -> pd.DataFrame:
         }
         for cell in cells
     ]
-    return sentences.without_lone_line(pd.DataFrame(rows))
+    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
+
+
+main = cli.command("iteration_time", study, __doc__, FLAGS, figure=lambda args: f"{args.of}_time")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -11,43 +11,25 @@ overlap, and 2 for lock-step where collecting and learning take the same time.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring import return_bounds
-from walle.analysis.measuring.design import axis_of, resolve_key
-from walle.analysis.measuring.groups import Cell, column_per_run, learnt, lines, measure
-from walle.analysis.measuring.scores import final_returns
-from walle.analysis.measuring.stats import FloatArray, Interval
-from walle.analysis.measuring.wall_clock import (
-    iterations_after_warmup,
-    measure_seconds,
-    seconds_per_run,
-    unit_of,
-)
-from walle.analysis.runs import Sweep
+from walle.analysis.loading.directories import Scalar
+from walle.analysis.measuring import groups, scores, stats, wall_clock
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined, listed
 
 MAX_LAG = "sampler.max_lag"
-NOTHING = Interval(math.nan)
 MODES: dict[Scalar, str] = {0: "0, lock-step", 1: "1, overlapped", "null": "null, free-running"}
-Looks = dict[tuple[str, Scalar], style.Look]  # by the line without its task, and the axis' value
-
-
-class Measured(NamedTuple):
-    """A quantity of a cell: its interval, and the number of each run."""
-
-    cell: Cell
-    interval: Interval
-    each: FloatArray
+SPEED = "environment steps per second"
+Lags = list[tuple[groups.Cell, stats.FloatArray]]  # the lag in each iteration of all runs of a cell
+# A quantity of a cell: its interval, and the number of each run.
+Measured = tuple[groups.Cell, stats.Interval, stats.FloatArray]
 
 
 def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
@@ -56,34 +38,45 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     By default `by` is `sampler.max_lag` where it varies, else what varies, see `axis_of`. A lag
     that is the same in all iterations is no distribution: it has a sentence and no panel.
     """
-    default = MAX_LAG if MAX_LAG in sweep.varying else axis_of(sweep)
-    by = resolve_key(sweep, by) if by else default
-    frame = iterations_after_warmup(sweep, warmup)
+    default = MAX_LAG if MAX_LAG in sweep.varying else groups.axis_of(sweep)
+    by = groups.resolve_key(sweep, by) if by else default
+    frame = wall_clock.iterations_after_warmup(sweep, warmup)
     if "lag_mean" not in frame or not frame["lag_mean"].notna().any():
         raise BadInputError("no run has a value in the column lag_mean")
-    lag = measure(sweep, column_per_run(frame, "lag_mean"), by)
-    rates, steps = [], unit_of(sweep).steps
+    cells = groups.measure(sweep, groups.column_per_run(frame, "lag_mean"), by)
+    lags = [(cell, _values(frame, cell, "lag_mean")) for cell in cells]
+    rates, steps = [], wall_clock.unit_of(sweep).steps
     if "env_steps" in frame:
-        for cell in measure_seconds(sweep, frame, "iteration_s", by):
-            rate = Interval(*(steps * x for x in cell.rate()))
-            rates.append(Measured(cell, rate, steps / cell.per_run))
-    overlap = measure(sweep, over_longer(sweep, frame), by)
-    longer = [Measured(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
+        for cell in wall_clock.measure_seconds(sweep, frame, "iteration_s", by):
+            rate = stats.Interval(*(steps * x for x in cell.rate()))
+            rates.append((cell, rate, steps / cell.per_run))
+    overlap = groups.measure(sweep, _over_longer(sweep, frame), by)
+    longer = [(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
     finals, seen = _finals(sweep, frame, by)
-    varies = [cell for cell in lag if np.ptp(of_cell(frame, cell, "lag_mean")) > 0]
-    if not (varies or rates or seen):
-        raise BadInputError("nothing to draw: the lag is constant, and no episode has ended")
-    figure = _figure(sweep, frame, by, lag=lag, varies=varies, rates=rates, finals=seen)
-    texts = sentences.sample(warmup, lag)
-    constant: dict[float, list[str]] = {}
-    for cell in lag:
-        if cell.key not in {other.key for other in varies}:
-            value = float(of_cell(frame, cell, "lag_mean")[0])
-            constant.setdefault(value, []).append(f"{by}={cell.by}")
-    for value, where in constant.items():
-        places = ", ".join(dict.fromkeys(where))
-        texts.append(f"The lag is {value:g} in every iteration at {places}.")
-    for line, group in lines(overlap).items():
+    returns = labels.of_column("iterations", "return_mean")
+    figure = _figure(sweep, by, lags, {SPEED: rates, returns: seen})
+    columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
+    texts, rows = sentences.sample(warmup, cells), []
+    constant: dict[float, dict[str, None]] = {}
+    for cell, values in lags:
+        if np.ptp(values) == 0:
+            constant.setdefault(float(values[0]), {})[f"{by}={cell.by}"] = None
+        row = {
+            "line": cell.line,
+            by: cell.by,
+            "repeats": cell.repeats,
+            "lag_mean": values.mean(),
+            "lag_median": np.median(values),
+            "lag_p95": np.quantile(values, 0.95),
+            "lag_max": _values(frame, cell, "lag_max" if "lag_max" in frame else "lag_mean").max(),
+        }
+        for name, measured in columns.items():
+            intervals = {other.key: interval for other, interval, _ in measured}
+            row |= intervals.get(cell.key, stats.Interval(math.nan)).columns(name)
+        rows.append(row)
+    for lag, where in constant.items():
+        texts.append(f"The lag is {lag:g} in every iteration at {', '.join(where)}.")
+    for line, group in groups.lines(overlap).items():
         ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
         text = "Divided by the longer of collecting and learning, the time of an iteration is"
         texts.append(sentences.for_line(line, f"{text} {', '.join(ratios)}."))
@@ -93,16 +86,20 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     if same := list(dict.fromkeys(shared)):
         texts.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
     texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
-    columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
-    return cli.Study(figure, _table(frame, lag, columns, by), texts)
+    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
 
 
 main = cli.command("lag", study, __doc__)
 
 
-def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
+def _values(frame: pd.DataFrame, cell: groups.Cell, column: str) -> stats.FloatArray:
+    """The values of a column of all runs of a cell."""
+    return frame.loc[frame["run"].isin(cell.names), column].dropna().to_numpy(float)
+
+
+def _as_one(same: list[groups.Cell], every: list[groups.Cell]) -> list[groups.Cell]:
     """One cell of each line for all values of the axis, or of each value for all lines."""
-    values, of_line = list(dict.fromkeys(cell.by for cell in same)), lines(same)
+    values, of_line = list(dict.fromkeys(cell.by for cell in same)), groups.lines(same)
     text = labels.identical_label([str(value) for value in values])
     if len({cell.line for cell in every if cell.by in values}) == len(of_line) > 1:
         return [replace(same[0], line=labels.ALL_LINES, by=text if len(values) > 1 else values[0])]
@@ -114,39 +111,35 @@ def _as_one(same: list[Cell], every: list[Cell]) -> list[Cell]:
 
 def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured], list[Measured]]:
     """The final return of each cell; and the same with identical cells of a line as one."""
-    ends = {run.name: return_bounds.of_returns([run]) for run in sweep.runs}
-
-    def shown(cell: Cell) -> Measured:
-        interval = cell.interval().within(*ends[cell.names[0]])
-        return Measured(cell, interval, cell.per_run)
-
-    rows = learnt(frame, "return_mean")
+    rows = groups.learnt(frame, "return_mean")
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    cells = measure(sweep, final_returns(frame), by)
-    tasks = labels.panels(sweep, cells)
-    series = {
-        f"{cell.line}|{cell.by}": {seeds[run]: rows[run] for run in cell.names} for cell in cells
-    }
+    cells = groups.measure(sweep, scores.final_returns(frame), by)
     once = []
-    for task in tasks.values():
-        mine = {f"{cell.line}|{cell.by}": cell for group in task.values() for cell in group}
-        for names in labels.identical_groups({name: series[name] for name in mine}):
-            once += _as_one([mine[name] for name in names], list(mine.values()))
-    return [shown(cell) for cell in cells], [shown(cell) for cell in once]
+    for of_line in labels.panels(sweep, cells).values():
+        every = [cell for group in of_line.values() for cell in group]
+        mine = {str(i): cell for i, cell in enumerate(every)}
+        series = {key: {seeds[run]: rows[run] for run in cell.names} for key, cell in mine.items()}
+        for keys in labels.identical_groups(series):
+            once += _as_one([mine[key] for key in keys], every)
+    ends = {run.name: scores.possible_returns([run]) for run in sweep.runs}
+    finals, seen = (
+        [(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
+        for drawn in (cells, once)
+    )
+    return finals, seen
 
 
-def over_longer(sweep: Sweep, iterations: pd.DataFrame) -> dict[str, FloatArray]:
+def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, stats.FloatArray]:
     """The time of an iteration of each run over the longer of its means of collecting and learning.
 
     Of collecting the slowest sampler's time counts, see `seconds_per_run`. Runs without values of
     `collect_s` or of `learn_s` are left out.
     """
-    if not {"collect_s", "learn_s", "env_steps"} <= set(iterations):
+    if not {"collect_s", "learn_s", "env_steps"} <= set(frame):
         return {}
-    seconds, learn = (
-        seconds_per_run(sweep, iterations, name) for name in ("iteration_s", "learn_s")
-    )
-    collect = seconds_per_run(sweep, iterations, "collect_s", busy=True)
+    seconds = wall_clock.seconds_per_run(sweep, frame, "iteration_s")
+    learn = wall_clock.seconds_per_run(sweep, frame, "learn_s")
+    collect = wall_clock.seconds_per_run(sweep, frame, "collect_s", busy=True)
     return {
         run: values / max(collect[run].mean(), learn[run].mean())
         for run, values in seconds.items()
@@ -154,113 +147,60 @@ def over_longer(sweep: Sweep, iterations: pd.DataFrame) -> dict[str, FloatArray]
     }
 
 
-def _table(
-    frame: pd.DataFrame, lag: list[Cell], columns: Mapping[str, list[Measured]], by: str
-) -> pd.DataFrame:
-    rows = []
-    for cell in lag:
-        lags = of_cell(frame, cell, "lag_mean")
-        most = of_cell(frame, cell, "lag_max") if "lag_max" in frame else lags
-        row = {
-            "line": cell.line,
-            by: cell.by,
-            "repeats": cell.repeats,
-            "lag_mean": lags.mean(),
-            "lag_median": np.median(lags),
-            "lag_p95": np.quantile(lags, 0.95),
-            "lag_max": most.max(),
-        }
-        for name, measured in columns.items():
-            intervals = {one.cell.key: one.interval for one in measured}
-            row |= intervals.get(cell.key, NOTHING).columns(name)
-        rows.append(row)
-    return sentences.without_lone_line(pd.DataFrame(rows))
-
-
 def _figure(
-    sweep: Sweep,
-    frame: pd.DataFrame,
-    by: str,
-    *,
-    lag: list[Cell],
-    varies: list[Cell],
-    rates: list[Measured],
-    finals: list[Measured],
+    sweep: Sweep, by: str, lags: Lags, measured: Mapping[str, list[Measured]]
 ) -> style.Figure:
-    """The distribution of the lag, then a panel of speeds and one of returns for each task."""
-    tasks = labels.panels(sweep, lag)
+    """The distribution of the lag where it varies; then each quantity in a panel for each task."""
+    cells, varying = [cell for cell, _ in lags], [lag for lag in lags if np.ptp(lag[1]) > 0]
+    tasks = labels.panels(sweep, cells)
     names = list(dict.fromkeys(name for mine in tasks.values() for name in mine))
-    values = list(dict.fromkeys(cell.by for cell in lag))
     looks = {  # one for each line, or for each value of the axis where there is one line
         (name, value): style.look(j if len(names) == 1 else i)
         for i, name in enumerate(names)
-        for j, value in enumerate(values)
+        for j, value in enumerate(dict.fromkeys(cell.by for cell in cells))
     }
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
-    by_task: dict[tuple[str, str], list[Measured]] = {}  # returns of two tasks share no axis
-    for kind, measured in (("rate", rates), ("return", finals)):
-        for one in measured:
-            by_task.setdefault((kind, task_of[one.cell.names[0]]), []).append(one)
-    drawn = [(kind, task, mine) for (kind, task), mine in by_task.items()]
-    columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varies else labels.PANELS
-    figure, axes = style.small_multiples(len(drawn) + bool(varies), height=2.6, columns=columns)
-    if varies:
-        for cell in varies:
-            look = looks[labels.without_task(cell.line, task_of[cell.names[0]]), cell.by]
-            lags = np.sort(of_cell(frame, cell, "lag_mean"))
-            share = 100 * np.arange(1, lags.size + 1) / lags.size
-            label = f"{joined((MODES.get(cell.by, str(cell.by)), cell.line))} ({cell.repeats})"
-            line = {"color": look.color, "linestyle": look.dash, "label": label}
-            axes[0].step([0, *lags], [0, *share], where="post", **line)
+    drawn: dict[tuple[str, str], list[Measured]] = {}  # returns of two tasks share no axis
+    for label, quantities in measured.items():
+        for quantity in quantities:
+            drawn.setdefault((label, task_of[quantity[0].names[0]]), []).append(quantity)
+    if not (varying or drawn):
+        raise BadInputError("nothing to draw: the lag is constant, and no episode has ended")
+    columns = len(tasks) if 1 < len(tasks) <= labels.PANELS and not varying else labels.PANELS
+    figure, axes = style.panels(len(drawn) + bool(varying), height=2.6, columns=columns)
+    for cell, values in varying:
+        look = looks[labels.without_task(cell.line, task_of[cell.names[0]]), cell.by]
+        share = 100 * np.arange(values.size + 1) / values.size
+        label = f"{joined((MODES.get(cell.by, str(cell.by)), cell.line))} ({cell.repeats})"
+        line = {"color": look.color, "linestyle": look.dash, "label": label}
+        axes[0].step([0, *np.sort(values)], share, where="post", **line)
+    if varying:
+        reach = max(1.0, *(values.max() for _, values in lags))
+        axes[0].set(xlim=(-0.05 * reach, 1.05 * reach), ylim=(0, 103))
         axes[0].set_xlabel("mean lag (policy versions)")
         axes[0].set_ylabel("iterations with at most this lag (%)")
-        axes[0].set_ylim(0, 103)
-        reach = max(1.0, float(frame["lag_mean"].max()))  # in lock-step all lags are 0
-        axes[0].set_xlim(-0.05 * reach, 1.05 * reach)
-    for area, (kind, task, mine) in zip(axes[bool(varies) :], drawn, strict=True):
-        _draw_cells(area, task, mine, looks, by)
-        area.set_title(task if len(tasks) > 1 else "")
-        area.set_ylabel("environment steps per second")
-        if kind == "rate":
+    of_name = {name: look for (name, _), look in looks.items()}
+    of_name[labels.ALL_LINES] = style.look(0)._replace(color=style.PAPER_GREY)
+    for area, ((label, task), mine) in zip(axes[bool(varying) :], drawn.items(), strict=True):
+        at = {value: float(i) for i, value in enumerate(dict.fromkeys(c.by for c, *_ in mine))}
+        shown = list(dict.fromkeys(labels.without_task(cell.line, task) for cell, *_ in mine))
+        for cell, interval, per_run in mine:  # lines stand beside each other
+            name = labels.without_task(cell.line, task)
+            x = labels.aside(at, shown.index(name), len(shown))[cell.by]
+            look, dots = looks.get((name, cell.by), of_name[name]), per_run if cell.runs > 1 else ()
+            style.point(area, x, interval, look, hollow=cell.oversubscribed, dots=dots)
+        for name in shown if len(names) > 1 else ():
+            area.plot([], [], of_name[name].marker, color=of_name[name].color, label=name)
+        area.set_xticks(range(len(at)), [str(value) for value in at])
+        area.set_xlim(-0.5, len(at) - 0.5)
+        area.set(xlabel=style.axis_name(by), ylabel=label, title=task if len(tasks) > 1 else "")
+        if label == SPEED:
             style.from_zero(area)
-        else:
-            area.set_ylabel(labels.of_column("iterations", "return_mean"))
-    if any(one.cell.oversubscribed for one in (*rates, *finals)):
+    if any(cell.oversubscribed for mine in drawn.values() for cell, *_ in mine):
         style.explain_hollow(axes[-1])
     style.legend(figure)
     return figure
 
 
-def of_cell(frame: pd.DataFrame, cell: Cell, column: str) -> FloatArray:
-    """The values of a column of all runs of a cell."""
-    return frame.loc[frame["run"].isin(cell.names), column].dropna().to_numpy(float)
-
-
-def _draw_cells(
-    axes: style.Axes, task: str, measured: list[Measured], looks: Looks, by: str
-) -> None:
-    """Draws a marker, an interval and the seeds for each cell; lines stand beside each other."""
-    values = list(dict.fromkeys(one.cell.by for one in measured))
-    names = list(dict.fromkeys(one.cell.line for one in measured))
-    of_name = {name: look for (name, _), look in looks.items()}
-    of_name[labels.ALL_LINES] = style.look(0)._replace(color=style.PAPER_GREY)
-    ticks: dict[Scalar, float] = {value: float(i) for i, value in enumerate(values)}
-    for cell, interval, each in measured:
-        place = labels.aside(ticks, names.index(cell.line), len(names))[cell.by]
-        whole = cell.line == labels.ALL_LINES
-        name = cell.line if whole else labels.without_task(cell.line, task)
-        look = looks.get((name, cell.by), of_name[name])
-        dots = each if cell.runs > 1 else ()
-        style.point(axes, place, interval, look, hollow=cell.oversubscribed, dots=dots)
-    if len({name for name, _ in looks}) > 1:
-        for line in names:
-            name = line if line == labels.ALL_LINES else labels.without_task(line, task)
-            look = of_name[name]
-            axes.plot([], [], look.marker, color=look.color, label=name)
-    axes.set_xticks(range(len(values)), [str(value) for value in values])
-    axes.set_xlim(-0.5, len(values) - 0.5)
-    axes.set_xlabel(style.axis_name(by))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

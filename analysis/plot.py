@@ -12,23 +12,20 @@ seed alone, or that agree in --by.
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import BadInputError, Scalar
-from walle.analysis.measuring.design import axis_of, resolve_key, sort_key
-from walle.analysis.measuring.groups import require
-from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.loading.directories import Scalar
+from walle.analysis.measuring import groups, stats
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import listed
 
 BASELINE_LOOK = style.Look(style.IDEAL_GREY, ".", "-", "")
 FILES = ("iterations", "episodes", "timing", "eval", "trace")
+Looks = dict[str, tuple[str, style.Look]]  # the label and look of each run; no label if all agree
 
 
 def _condition(text: str) -> tuple[str, str]:
@@ -39,19 +36,14 @@ def _condition(text: str) -> tuple[str, str]:
 
 
 FLAGS = {
-    "-x": {"default": "env_steps", "metavar": "COLUMN", "help": "(default: env_steps)"},
-    "-y": {
+    "-x COLUMN": {"default": "env_steps", "help": "(default: env_steps)"},
+    "-y COLUMN": {
         "nargs": "+",
         "default": ["return_mean"],
-        "metavar": "COLUMN",
         "help": "one or several (default: return_mean)",
     },
     "--file": {"choices": FILES, "default": "iterations", "help": "(default: iterations)"},
-    "--where": {
-        "type": _condition,
-        "metavar": "COLUMN=TEXT",
-        "help": "draw only rows with this text",
-    },
+    "--where COLUMN=TEXT": {"type": _condition, "help": "draw only rows with this text"},
     "--points": "draw markers, not lines",
     "--baseline": cli.BASELINE,
 }
@@ -70,22 +62,19 @@ def study(
 ) -> cli.Study:
     """A panel for each column of `y` and task that has values, a line for each run."""
     rows = _select(sweep, file, [x, *y], where)
-    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
     looks = _looks(sweep, by)
-    behind = None
-    if baseline is not None:
-        behind = _select(baseline, file, [x, *y], where)
-        tasks |= {run.name: labels.task_of(run) for run in baseline.runs}
+    tasks = {run.name: labels.task_of(run) for run in sweep.runs}
     shown = sorted({tasks[str(run)] for run in rows["run"].unique()})
+    behind = _select(baseline, file, [x, *y], where) if baseline else rows[:0]
+    grey = dict.fromkeys(behind["run"].astype(str), ("baseline", BASELINE_LOOK))
+    tasks_behind = {run.name: labels.task_of(run) for run in baseline.runs} if baseline else {}
     count = len(shown)
     columns = count if 1 < count <= labels.PANELS else min(labels.PANELS, len(y) * count)
-    figure, axes = style.small_multiples(len(y) * count, height=2.6, columns=columns)
+    figure, axes = style.panels(len(y) * count, height=2.6, columns=columns)
     panels = [(column, task) for column in y for task in shown]
     for area, (column, task) in zip(axes, panels, strict=True):
-        if behind is not None:
-            grey = dict.fromkeys(behind["run"].astype(str), ("baseline", BASELINE_LOOK))
-            mine = behind[behind["run"].astype(str).map(tasks) == task]
-            _draw(area, mine, (x, column), grey, points=points)
+        mine = behind[behind["run"].astype(str).map(tasks_behind) == task]
+        _draw(area, mine, (x, column), grey, points=points)
         mine = rows[rows["run"].astype(str).map(tasks) == task]
         _draw(area, mine, (x, column), _as_one(sweep, mine, [x, column], looks), points=points)
         area.set_title(task if len(shown) > 1 else "")
@@ -93,40 +82,35 @@ def study(
         area.set_ylabel(labels.of_column(file, column))
         style.compact_axis(area)
     style.legend(figure)
-    table = []
-    for run, mine in rows.groupby("run", observed=True):
-        row: dict[str, object] = {"run": run, "rows": len(mine), f"last {x}": mine[x].iloc[-1]}
-        for column in y:
-            row |= {f"mean {column}": mine[column].mean(), f"last {column}": mine[column].iloc[-1]}
-        table.append(row)
-    return cli.Study(figure, pd.DataFrame(table), [], rows[["run", x, *y]])
+    of_run = rows.groupby("run", observed=True)
+    table = {"rows": of_run.size(), f"last {x}": of_run[x].last()}
+    for column in y:
+        table |= {f"mean {column}": of_run[column].mean(), f"last {column}": of_run[column].last()}
+    return cli.Study(figure, pd.DataFrame(table).reset_index(), [], rows[["run", x, *y]])
 
 
 main = cli.command("plot", study, __doc__, FLAGS)
 
 
-def _looks(sweep: Sweep, by: str | None) -> dict[str, tuple[str, style.Look]]:
-    """The label and look of each run; '' where nothing differs."""
+def _looks(sweep: Sweep, by: str | None) -> Looks:
     if by is None:
-        texts = {run: label.text for run, label in labels.of_runs(sweep, axis_of(sweep)).items()}
+        by_run = labels.of_runs(sweep, groups.axis_of(sweep))
+        texts = {run: label.text for run, label in by_run.items()}
     else:
-        key = resolve_key(sweep, by)
-        named = sorted(
-            zip(sweep.values(key), sweep.runs, strict=True), key=lambda pair: sort_key(pair[0])
-        )
-        texts = {run.name: labels.of_value(key, value) for value, run in named}
-    number = {text: i for i, text in enumerate(dict.fromkeys(texts.values()))}
-    return {run: (text, style.look(number[text])) for run, text in texts.items()}
+        key = groups.resolve_key(sweep, by)
+        values = {run.name: value for run, value in zip(sweep.runs, sweep.values(key), strict=True)}
+        ordered = sorted(values, key=lambda run: groups.sort_key(values[run]))
+        texts = {run: labels.of_value(key, values[run]) for run in ordered}
+    look_of = labels.looks(texts.values())
+    return {run: (text, look_of[text]) for run, text in texts.items()}
 
 
-def _as_one(
-    sweep: Sweep, rows: pd.DataFrame, columns: list[str], looks: dict[str, tuple[str, style.Look]]
-) -> dict[str, tuple[str, style.Look]]:
+def _as_one(sweep: Sweep, rows: pd.DataFrame, columns: list[str], looks: Looks) -> Looks:
     """The looks, with one label and look for lines of a panel that hide each other."""
     if not all(pd.api.types.is_numeric_dtype(rows[column]) for column in columns):
         return looks
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    series: dict[str, dict[Scalar, FloatArray]] = {}
+    series: dict[str, dict[Scalar, stats.FloatArray]] = {}
     for run, mine in rows.groupby("run", observed=True):
         of = series.setdefault(looks[str(run)][0], {})
         number = sum(str(key).startswith(f"{seeds[str(run)]} ") for key in of)
@@ -144,11 +128,7 @@ def _as_one(
 def _select(
     sweep: Sweep, file: str, columns: list[str], where: tuple[str, str] | None
 ) -> pd.DataFrame:
-    """The rows of FILE.csv with a value in all of `columns`; notes the runs without such a row.
-
-    Raises:
-        BadInputError: no run has the file or a column, or no such row.
-    """
+    """The rows of FILE.csv with a value in all of `columns`; notes the runs without such a row."""
     frame = sweep.table(file)
     if not len(frame):
         raise BadInputError(f"no run has a row in {file}.csv")
@@ -156,7 +136,7 @@ def _select(
         steps = frame["env_steps"].astype(float)
         since = steps.groupby(frame["run"], observed=True).diff().fillna(steps)
         frame = frame.assign(round_steps=since)
-    require(frame, *columns, *(where[:1] if where else ()), file=file)
+    groups.require(frame, *columns, *(where[:1] if where else ()), file=file)
     if where:
         frame = frame[frame[where[0]].astype(str) == where[1]]
     rows = frame.dropna(subset=columns)
@@ -170,17 +150,12 @@ def _select(
 
 
 def _draw(
-    axes: style.Axes,
-    rows: pd.DataFrame,
-    columns: tuple[str, str],
-    looks: Mapping[str, tuple[str, style.Look]],
-    *,
-    points: bool,
+    axes: style.Axes, rows: pd.DataFrame, columns: tuple[str, str], looks: Looks, *, points: bool
 ) -> None:
     """Draws a line for each run, with its label and look; each label is in the legend once."""
-    drawn = set()
-    found = {str(run): mine for run, mine in rows.groupby("run", observed=True)}
-    for run, mine in sorted(found.items(), key=lambda pair: list(looks).index(pair[0])):
+    order, drawn = list(looks), set()
+    of_run = [(str(run), mine) for run, mine in rows.groupby("run", observed=True)]
+    for run, mine in sorted(of_run, key=lambda pair: order.index(pair[0])):
         label, look = looks[run]
         shape: Any = {"marker": look.marker, "ls": "none"} if points else {"ls": look.dash}
         once = "_nolegend_" if label in drawn else label or "_nolegend_"
@@ -190,4 +165,4 @@ def _draw(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -21,25 +21,21 @@ from typing import Any
 
 import pandas as pd
 
-from walle.analysis.loading.directories import (
-    BadInputError,
-    DamagedError,
-    LeftOut,
-    Run,
-    Scalar,
-    find_runs,
-    is_run,
-    newest,
-    read_json,
-    read_run,
-)
-from walle.analysis.loading.tables import read_tables
+from walle.analysis.loading import directories
+from walle.analysis.loading.directories import BadInputError, LeftOut, Run, Scalar
 from walle.analysis.writing.format import counted, listed
 
 __all__ = ["BadInputError", "LeftOut", "Run", "Sweep", "load"]
 
 NAMES = ("name",)  # keys that say what a run is called and not what it does
 ALWAYS_JOINED = ("seed", "sampler.n")
+ROW_KEYS = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
+UNFINISHED = {
+    "running": "still running, or killed without a message: the rows written so far are used",
+    "interrupted": "interrupted: the rows written before are used",
+    "pruned": "pruned by a search: they end before the others",
+    "unknown": "without status.json: all their rows are used",
+}
 
 
 class Sweep:
@@ -106,23 +102,20 @@ class Sweep:
 
     @property
     def cores(self) -> int:
-        """Physical cores of the machine; 0 when no run says.
+        """Physical cores of the machine; 0 when no run records them.
 
-        Runs may be pinned to no more cores than they need. So a run's own cores tell the machine's
-        only where they were too few for it.
+        Runs may be pinned to no more cores than they need. A run's own cores are therefore those of
+        the machine only where they were too few for it.
         """
         strained = [run.cores for run in self.runs if run.oversubscribed]
-        if strained:
-            return max(strained)
-        return max((int(run.provenance.get("physical_cores") or 0) for run in self.runs), default=0)
+        recorded = [int(run.provenance.get("physical_cores") or 0) for run in self.runs]
+        return max(strained or recorded, default=0)
 
     def summary(self) -> pd.DataFrame:
         """One row a run, used or left out: overrides, state, starts, last iteration and return."""
         last = self.iterations.groupby("run", observed=True).last()
-        ends = last.reindex(
-            index=[run.name for run in self.runs],
-            columns=["iteration", "env_steps", "wall_s", "return_mean"],
-        )
+        columns = ["iteration", "env_steps", "wall_s", "return_mean"]
+        ends = last.reindex(index=[run.name for run in self.runs], columns=columns)
         rows = [
             {
                 "run": run.name,
@@ -143,14 +136,14 @@ class Sweep:
         `same_bits` is whether the run continued as if nothing had happened.
         """
         rows = [
-            (run.name, *map(one.get, ("sampler", "round", "when", "why")), one.get("exact", True))
+            (run.name, *map(lost.get, ("sampler", "round", "when", "why")), lost.get("exact", True))
             for run in self.runs
-            for one in run.replacements
+            for lost in run.replacements
         ]
         return pd.DataFrame(rows, columns=["run", "process", "round", "when", "why", "same_bits"])
 
     def _load(self, name: str) -> pd.DataFrame:
-        tables = read_tables([run.path / f"{name}.csv" for run in self.runs])
+        tables = directories.read_tables([run.path / f"{name}.csv" for run in self.runs])
         if tables.dropped:
             runs = listed([self.runs[i].name for i in tables.dropped])
             self.notes.append(
@@ -162,18 +155,10 @@ class Sweep:
             frame.insert(0, key, pd.Series(self.values(key)).take(tables.file).to_numpy())
         names = pd.Index([run.name for run in self.runs])
         frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))
-        return self._without_repeats(name, frame)
-
-    def _without_repeats(self, name: str, frame: pd.DataFrame) -> pd.DataFrame:
-        """Drops the first of two rows that a run wrote twice, before and after a resume."""
-        keys = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
-        if name not in keys or not len(frame):
+        # A resumed run writes the rows since its last checkpoint again.
+        if name not in ROW_KEYS or not len(frame):
             return frame
-        number = pd.Series(0, index=frame.index, dtype="int64")  # one for all keys: that is fast
-        for key in keys[name]:
-            codes, found = pd.factorize(frame[key])
-            number = number * (len(found) + 1) + codes
-        repeated = number.duplicated(keep="last")
+        repeated = frame.duplicated(ROW_KEYS[name], keep="last")
         if not repeated.any():
             return frame
         runs = listed(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
@@ -184,84 +169,69 @@ class Sweep:
         return frame[~repeated].reset_index(drop=True)
 
 
-def load(*directories: str | Path) -> Sweep:
+def load(*paths: str | Path) -> Sweep:
     """Loads sweeps, single runs, or directories above runs; without any, the newest sweep.
 
     Raises:
         BadInputError: a directory does not exist, or no run in it can be used.
     """
-    paths = [Path(d) for d in directories] or [newest()]
-    names = {path: path.resolve().name for path in paths} if len(paths) > 1 else {}
+    roots = [Path(path) for path in paths] or [directories.newest()]
+    names = {root: root.resolve().name for root in roots} if len(roots) > 1 else {}
     if len(set(names.values())) < len(names):
-        names = {path: str(path) for path in paths}
+        names = {root: str(root) for root in roots}
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     notes: list[str] = []
-    for path in paths:
+    for root in roots:
         jobs: Any = []  # those of the launcher's manifest that have a directory
         try:
-            jobs = read_json(path / "manifest.json").get("jobs")
-        except DamagedError as error:
-            notes.append(f"Not used: {path / 'manifest.json'}, as {error}")
+            jobs = directories.read_json(root / "manifest.json").get("jobs")
+        except directories.DamagedError as error:
+            notes.append(f"Not used: {root / 'manifest.json'}, as {error}")
         jobs = jobs if isinstance(jobs, list) else []
         jobs = [job for job in jobs if isinstance(job, dict) and "directory" in job]
         blocks: dict[Path, str] = {}
         for job in jobs:
             if job.get("block") not in (None, ""):
-                blocks[path / str(job["directory"])] = f"{path} {job['block']}"
-        names_of_jobs = [str(job["directory"]) for job in jobs]
-        missing = [name for name in names_of_jobs if not is_run(path / name)]
+                blocks[root / str(job["directory"])] = f"{root} {job['block']}"
+        started = [str(job["directory"]) for job in jobs]
+        missing = [name for name in started if not directories.is_run(root / name)]
         if missing:
             notes.append(f"{len(missing)} of {len(jobs)} jobs not started yet: {listed(missing)}")
-        for directory in find_runs(path):
-            inside = directory.relative_to(path).as_posix()
-            if len(paths) > 1:
-                label = str(path) if inside == "." else f"{path}/{inside}"
+        for path in directories.find_runs(root):
+            inside = path.relative_to(root).as_posix()
+            label = root.resolve().name if inside == "." else inside
+            if len(roots) > 1:
+                label = str(root) if inside == "." else f"{root}/{inside}"
+            run = directories.read_run(path, label, names.get(root), blocks.get(path, ""))
+            if isinstance(run, Run):
+                runs.append(run)
             else:
-                label = path.resolve().name if inside == "." else inside
-            found = read_run(directory, label, names.get(path), blocks.get(directory, ""))
-            if isinstance(found, Run):
-                runs.append(found)
-            else:
-                left_out.append(found)
+                left_out.append(run)
     if not runs:
-        where = ", ".join(map(str, paths))
         reasons = listed([f"{run.name}: {run.reason}" for run in left_out], joint="; ")
+        where = ", ".join(map(str, roots))
         raise BadInputError(f"{where}: none of {len(left_out)} runs can be used ({reasons})")
-    runs, copies = _without_copies(runs)
-    sweep = Sweep(paths, runs, [*left_out, *copies])
+    alike: dict[object, list[Run]] = {}
+    for run in runs:
+        settings = sorted((k, v) for k, v in run.config.items() if k not in NAMES)
+        alike.setdefault(tuple(settings), []).append(run)
+    for group in alike.values():
+        # A completed run is kept, rather one whose block the manifest names, or else the first.
+        best = min(group, key=lambda run: (run.state != "completed", run.block == ""))
+        reason = f"the settings and the seed of {best.name}: no repeat of it"
+        for run in group:
+            if run is not best:
+                left_out.append(LeftOut(run.name, reason))
+                runs.remove(run)
+    sweep = Sweep(roots, runs, left_out)
     for note in notes:
         sweep.note(note)
     return sweep
 
 
-def _without_copies(runs: list[Run]) -> tuple[list[Run], list[LeftOut]]:
-    """The runs without those that have the settings and the seed of another one.
-
-    Of such runs one that is completed stays, rather one that its sweep's manifest knows the block
-    of, or else the first.
-    """
-    groups: dict[object, list[Run]] = {}
-    for run in runs:
-        settings = sorted((k, v) for k, v in run.config.items() if k not in NAMES)
-        groups.setdefault(tuple(settings), []).append(run)
-    kept, left_out = set(), []
-    for group in groups.values():
-        best = min(group, key=lambda run: (run.state != "completed", run.block == ""))
-        kept.add(id(best))
-        reason = f"the settings and the seed of {best.name}: no repeat of it"
-        left_out += [LeftOut(run.name, reason) for run in group if run is not best]
-    return [run for run in runs if id(run) in kept], left_out
-
-
 def _status_notes(runs: list[Run]) -> Iterator[str]:
-    meanings = {
-        "running": "still running, or killed without a message: the rows written so far are used",
-        "interrupted": "interrupted: the rows written before are used",
-        "pruned": "pruned by a search: they end before the others",
-        "unknown": "without status.json: all their rows are used",
-    }
-    for state, meaning in meanings.items():
+    for state, meaning in UNFINISHED.items():
         names = [run.name for run in runs if run.state == state]
         if names:
             yield f"{len(names)} of {len(runs)} runs {meaning} ({listed(names)})"
@@ -273,9 +243,7 @@ def _status_notes(runs: list[Run]) -> Iterator[str]:
             f"({listed([run.name for run in replaced])}), {times} in all: a repeated round takes "
             "longer"
         )
-    inexact = [
-        r.name for r in replaced if any(not one.get("exact", True) for one in r.replacements)
-    ]
+    inexact = [r.name for r in replaced if not all(x.get("exact", True) for x in r.replacements)]
     if inexact:
         yield (
             f"{len(inexact)} of these runs continued with other numbers than without a death "

@@ -5,16 +5,18 @@ It needs no files of the search's runs.
 
 from __future__ import annotations
 
+import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import BadInputError
 from walle.analysis.writing import cli, page
 from walle.analysis.writing.format import counted
 
@@ -35,18 +37,18 @@ class StoredSearch(NamedTuple):
 
     study: optuna.Study  # Optuna's study
     home: Path  # the directory of its launcher
-    asked: dict[str, Any]  # what its launchers recorded: `seeds`, `objective`, `space` and others
+    settings: dict[str, Any]  # what its launchers recorded, such as `seeds` and `objective`
     trials: list[FrozenTrial]  # all trials, by their numbers
     best: FrozenTrial  # the best complete trial
 
     def named(self, *states: str) -> list[FrozenTrial]:
         """The trials in these states, such as COMPLETE."""
-        return [each for each in self.trials if each.state.name in states]
+        return [trial for trial in self.trials if trial.state.name in states]
 
     @property
     def value_name(self) -> str:
         """What the axis of values shows."""
-        seeds, objective = self.asked.get("seeds"), self.asked.get("objective") or "value"
+        seeds, objective = self.settings.get("seeds"), self.settings.get("objective") or "value"
         return f"{objective}, median of {counted(len(seeds), 'seed')}" if seeds else str(objective)
 
 
@@ -64,10 +66,10 @@ def _results(path: Path) -> Mapping[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load((path / RESULTS).read_text(encoding="utf-8"))
+        results = yaml.safe_load((path / RESULTS).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return results if isinstance(results, dict) else {}
 
 
 def load_search(path: Path) -> StoredSearch:
@@ -81,9 +83,8 @@ def load_search(path: Path) -> StoredSearch:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
     except ImportError as error:
-        raise BadInputError(
-            "a search's report needs Optuna: pip install 'walle[optuna]'"
-        ) from error
+        text = "a search's report needs Optuna: pip install 'walle[optuna]'"
+        raise BadInputError(text) from error
     journal = journal_of(path)
     if journal is None:
         raise BadInputError(f"{path} holds no {JOURNAL}: give the directory of a search")
@@ -97,64 +98,64 @@ def load_search(path: Path) -> StoredSearch:
         raise BadInputError(f"{journal} is no journal of Optuna, or damaged ({error})") from error
     if study is None:
         held = f"several studies ({', '.join(names)})" if names else "no study"
-        raise BadInputError(
-            f"{journal} holds {held}: name the directory of a search, which names its own"
-        )
+        text = "name the directory of a search, which names its own"
+        raise BadInputError(f"{journal} holds {held}: {text}")
     trials = study.get_trials(deepcopy=False)
-    if not any(each.state.name == "COMPLETE" for each in trials):
+    if not any(trial.state.name == "COMPLETE" for trial in trials):
         raise BadInputError(f"{journal}: none of {counted(len(trials), 'trial')} is complete yet")
-    asked = dict(study.user_attrs.get("search", {}))
-    home = path if path.is_dir() else path.parent
-    return StoredSearch(study, home, asked, trials, study.best_trial)
+    home, settings = path if path.is_dir() else path.parent, study.user_attrs.get("search", {})
+    return StoredSearch(study, home, dict(settings), trials, study.best_trial)
 
 
 def account(search: StoredSearch) -> list[str]:
     """Sentences about the trials: how many ended how, and the best one."""
     words = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
-    counts = {words.get(s, s.lower()): len(search.named(s)) for s in (*words, "WAITING")}
-    said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
-    text = [f"{counted(len(search.trials), 'trial')}: {said}."]
+    words["WAITING"] = "waiting"
+    counts = {word: len(search.named(state)) for state, word in words.items()}
+    ended = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     best = ", ".join(f"{key}={_shown(value)}" for key, value in search.best.params.items())
-    text.append(f"Best: trial {search.best.number} with {search.best.value:.6g}: {best}.")
-    if search.asked.get("seeds"):
-        seeds = ", ".join(map(str, search.asked["seeds"]))
-        text.append(
+    texts = [
+        f"{counted(len(search.trials), 'trial')}: {ended}.",
+        f"Best: trial {search.best.number} with {search.best.value:.6g}: {best}.",
+    ]
+    if search.settings.get("seeds"):
+        seeds = ", ".join(map(str, search.settings["seeds"]))
+        texts.append(
             f"A trial's value is the median over the seeds {seeds}. The best of many trials is "
             "flattered by chance: compare it with the defaults on other seeds."
         )
-    return text
+    return texts
 
 
 def trial_table(search: StoredSearch) -> pd.DataFrame:
     """A row for each trial."""
     rows = [
         {
-            "trial": each.number,
-            "state": each.state.name.lower(),
-            "value": value_of(each) if each.state.name == "COMPLETE" else math.nan,
-            **{key: _shown(value) for key, value in each.params.items()},
-            "evaluations": len(each.intermediate_values),
-            "jobs": " ".join(each.user_attrs.get("jobs", [])),
-            "error": each.user_attrs.get("error", ""),
+            "trial": trial.number,
+            "state": trial.state.name.lower(),
+            "value": _value(trial) if trial.state.name == "COMPLETE" else math.nan,
+            **{key: _shown(value) for key, value in trial.params.items()},
+            "evaluations": len(trial.intermediate_values),
+            "jobs": " ".join(trial.user_attrs.get("jobs", [])),
+            "error": trial.user_attrs.get("error", ""),
         }
-        for each in search.trials
+        for trial in search.trials
     ]
     return pd.DataFrame(rows)
 
 
 def best_settings(search: StoredSearch) -> tuple[str, list[str]]:
-    """The best settings as YAML, and sentences that say how to use them."""
+    """The best settings as YAML, and sentences about how to use them."""
     file = search.home / EXPERIMENT
     if file.is_file():
         use = f"python -m walle.run --config-dir {search.home} +experiment=best"
-        said = f"{file} holds these settings. Use them with `{use}`, or copy the file to "
-        return file.read_text(encoding="utf-8"), [f"{said}conf/experiment/ beside you."]
-    lines = [f"{key}: {_shown(value)}" for key, value in search.best.params.items()]
-    return "\n".join(lines) + "\n", ["The directory of a launcher has them as an experiment."]
+        text = f"{file} holds these settings. Use them with `{use}`, or copy the file to "
+        return file.read_text(encoding="utf-8"), [f"{text}conf/experiment/ beside you."]
+    lines = [f"{key}: {_shown(value)}\n" for key, value in search.best.params.items()]
+    return "".join(lines), ["The directory of a launcher has them as an experiment."]
 
 
-def value_of(trial: FrozenTrial) -> float:
-    """The value of a trial; nan for one that is not complete."""
+def _value(trial: FrozenTrial) -> float:
     return math.nan if trial.value is None else float(trial.value)
 
 
@@ -162,176 +163,144 @@ def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def build(
-    search: StoredSearch,
-    figure: Callable[[str, Callable[[], cli.Study], set[str]], str],
-    *,
-    title: str,
-    question: str | None = None,
-) -> str:
-    """The page about a search as text."""
-    keys = " and ".join(f"{key}={space}" for key, space in search.asked.get("space", {}).items())
-    draws = {
-        "History": history,
-        "Importances": importances,
-        "Settings and values": parallel_coordinates,
-    }
+def write_page(path: Path, args: argparse.Namespace) -> Path:
+    """Writes the page about a search, prints its account, and returns the path of the page."""
+    search = load_search(path)
+    keys = " and ".join(f"{k}={space}" for k, space in search.settings.get("space", {}).items())
     settings, use = best_settings(search)
     written: set[str] = set()
     parts = [
-        page.paragraph(question or f"Which settings are best among {keys}?"),
+        page.paragraph(args.question or f"Which settings are best among {keys}?"),
         page.section("Trials", page.sentences(account(search))),
         page.section("Best settings", page.verbatim(settings) + page.sentences(use)),
-        *(figure(name, partial(draw, search), written) for name, draw in draws.items()),
+        page.figure("History", partial(history, search), written),
+        page.figure("Importances", partial(importances, search), written),
+        page.figure("Settings and values", partial(parallel_coordinates, search), written),
         page.section("Every trial", page.table(trial_table(search))),
     ]
-    return page.document(title, parts)
+    file: Path = args.output or search.home / "report.html"
+    cli.write_text(file, page.document(args.title or search.home.resolve().name, parts))
+    print(*account(search), *use, f"report: {file}", sep="\n")
+    return file
 
 
 def history(search: StoredSearch) -> cli.Study:
     """Every trial's value, and the best so far."""
     complete, pruned = search.named("COMPLETE"), search.named("PRUNED")
-    better = max if search.study.direction.name == "MAXIMIZE" else min
+    numbers, values = [trial.number for trial in complete], [_value(trial) for trial in complete]
+    better = np.maximum if search.study.direction.name == "MAXIMIZE" else np.minimum
+    so_far = better.accumulate(values).tolist()
     figure, (axes,) = style.panels(1, page=True, height=2.8)
-    values = [value_of(each) for each in complete]
-    so_far = [better(values[: i + 1]) for i in range(len(values))]
-    numbers = [each.number for each in complete]
     axes.plot(numbers, values, "o", color=style.look(0).color, label="complete")
     axes.step(numbers, so_far, where="post", color=style.look(2).color, label="best so far")
-    cut = [each for each in pruned if each.intermediate_values]
-    last = [each.intermediate_values[max(each.intermediate_values)] for each in cut]
-    if cut:
-        label = "pruned (last evaluation)"
-        axes.plot([each.number for each in cut], last, "x", color=style.PAPER_GREY, label=label)
-    for i, each in enumerate(search.named("FAIL")):
+    last = {t.number: t.intermediate_values for t in pruned if t.intermediate_values}
+    if last:
+        label, ends = "pruned (last evaluation)", [x[max(x)] for x in last.values()]
+        axes.plot(list(last), ends, "x", color=style.PAPER_GREY, label=label)
+    for i, trial in enumerate(search.named("FAIL")):
         label = "failed" if not i else "_"
-        axes.axvline(each.number, color=style.look(3).color, linestyle=":", label=label)
+        axes.axvline(trial.number, color=style.look(3).color, linestyle=":", label=label)
     axes.set(xlabel="trial", ylabel=search.value_name)
-    axes.locator_params(axis="x", integer=True)  # half a trial is none
+    axes.locator_params(axis="x", integer=True)
     style.legend(figure)
     table = pd.DataFrame({"trial": numbers, "value": values, "best so far": so_far})
-    where = next(i for i, value in enumerate(so_far) if value == so_far[-1])
-    said = f"The best value was found in trial {numbers[where]} of {len(search.trials)}."
-    mean = sum(len(each.intermediate_values) for each in pruned) / max(1, len(pruned))
-    kept = f"{counted(len(pruned), 'trial')} pruned, after {mean:.1f} evaluations on average."
-    return cli.Study(figure, table, [said, kept] if pruned else [said])
+    first = numbers[so_far.index(so_far[-1])]
+    texts = [f"The best value was found in trial {first} of {len(search.trials)}."]
+    if pruned:
+        mean = sum(len(trial.intermediate_values) for trial in pruned) / len(pruned)
+        number = counted(len(pruned), "trial")
+        texts.append(f"{number} pruned, after {mean:.1f} evaluations on average.")
+    return cli.Study(figure, table, texts)
 
 
 def importances(search: StoredSearch) -> cli.Study:
-    """How much of the differences between good trials each setting explains.
-
-    Raises:
-        BadInputError: too few trials are complete.
-    """
+    """How much of the differences between good trials each setting explains."""
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     complete = search.named("COMPLETE")
-    if len(complete) < FEW or len({each.value for each in complete}) < FEW:
+    if len(complete) < FEW or len({trial.value for trial in complete}) < FEW:
         raise BadInputError("importances need two complete trials with different values")
-    evaluator = PedAnovaImportanceEvaluator()
-    found = get_param_importances(search.study, evaluator=evaluator)
-    figure, (axes,) = style.panels(1, page=True, height=0.7 + 0.3 * len(found))
-    names = list(found)[::-1]
-    axes.barh(names, [found[name] for name in names], color=style.look(0).color)
-    for i, name in enumerate(names):
-        axes.annotate(
-            f"{found[name]:.0%}", (found[name], i), (3, 0), textcoords="offset points", va="center"
-        )
+    shares = get_param_importances(search.study, evaluator=PedAnovaImportanceEvaluator())
+    figure, (axes,) = style.panels(1, page=True, height=0.7 + 0.3 * len(shares))
+    names = list(shares)[::-1]
+    bars = axes.barh(names, [shares[name] for name in names], color=style.look(0).color)
+    axes.bar_label(bars, [f"{shares[name]:.0%}" for name in names], padding=3)
     axes.set(xlabel="importance (sums to 1)")
     axes.margins(x=0.1)
-    table = pd.DataFrame({"setting": list(found), "importance": list(found.values())})
-    said = (
+    table = pd.DataFrame({"setting": list(shares), "importance": list(shares.values())})
+    texts = [
         f"PED-ANOVA (Watanabe et al. 2023) of {counted(len(complete), 'complete trial')}: how much "
         "the settings of the better trials differ from those of all. Pruned trials do not count."
-    )
-    few = "With so few trials these numbers can be chance." if len(complete) < 20 else ""
-    return cli.Study(figure, table, [said, few] if few else [said])
+    ]
+    if len(complete) < 20:
+        texts.append("With so few trials these numbers can be chance.")
+    return cli.Study(figure, table, texts)
 
 
 def parallel_coordinates(search: StoredSearch) -> cli.Study:
     """Every trial as a line through its settings, coloured by its value."""
     import matplotlib as mpl
+    from optuna.distributions import FloatDistribution
 
-    complete = search.named("COMPLETE")
-    scales = [_scale(key, search.trials) for key in search.best.params]
-    values = [value_of(each) for each in complete]
-    scales.append(_numeric_scale(search.value_name, min(values), max(values)))
-    worst_first = sorted(complete, key=value_of, reverse=search.study.direction.name == "MINIMIZE")
-    lines = [{**each.params, search.value_name: value_of(each)} for each in worst_first]
-    cut = [dict(each.params) for each in search.named("PRUNED")]
+    minimize, name = search.study.direction.name == "MINIMIZE", search.value_name
+    complete = sorted(search.named("COMPLETE"), key=_value, reverse=minimize)  # the worst first
+    lines = [{**trial.params, name: _value(trial)} for trial in complete]
+    values = [line[name] for line in lines]
+    spaces: dict[str, Any] = {}
+    for trial in search.trials:
+        spaces = {**trial.distributions, **spaces}
+    scales = {key: _scale(spaces[key]) for key in search.best.params}
+    scales[name] = _scale(FloatDistribution(min(values), max(values)))
     figure, (axes,) = style.panels(1, page=True, height=3.2)
-    for line in cut:  # these may end before the last axis
-        _line(axes, scales, line, color="#c8c8c8", linewidth=0.7, linestyle="--", zorder=1)
-    colors = mpl.colormaps["viridis"]
-    for i, line in enumerate(lines):
-        best = i == len(lines) - 1
-        place = i / max(1, len(lines) - 1) * 0.92  # its end is too bright on white
-        look = {"color": "#D55E00", "linewidth": 2.6} if best else {"color": colors(place)}
-        _line(axes, scales, line, zorder=3 if best else 2, **look)
-    for x, scale in enumerate(scales):
+
+    def draw(line: Mapping[str, Any], **look: Any) -> None:  # a pruned one may end before the last
+        known = [(x, scales[key][0](line[key])) for x, key in enumerate(scales) if key in line]
+        axes.plot(*zip(*known, strict=True), **look)
+
+    for trial in search.named("PRUNED"):
+        draw(trial.params, color="#c8c8c8", linewidth=0.7, linestyle="--", zorder=1)
+    colors = mpl.colormaps["viridis"](np.linspace(0, 0.92, len(lines)))  # above it is too bright
+    for line, color in zip(lines[:-1], colors, strict=False):
+        draw(line, color=color, zorder=2)
+    draw(lines[-1], color="#D55E00", linewidth=2.6, zorder=3)
+    box = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5}
+    small: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "bbox": box}
+    for x, (_, ticks) in enumerate(scales.values()):
         axes.axvline(x, color="black", linewidth=0.8, zorder=4)
-        for height, label in scale.ticks.items():
-            axes.annotate(
-                label[:SHORT],
-                (x, height),
-                (4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-                zorder=5,
-                bbox={"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 0.5},
-            )
+        for height, label in ticks.items():
+            axes.annotate(label[:SHORT], (x, height), (4, 0), va="center", zorder=5, **small)
     axes.set(xlim=(-0.1, len(scales) - 0.55), ylim=(-0.03, 1.03), yticks=[])
-    names = [scale.name for scale in scales]  # slanted, so that neighbours do not touch
-    axes.set_xticks(range(len(scales)), names, rotation=20, ha="right", rotation_mode="anchor")
+    slanted: dict[str, Any] = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(scales)), list(scales), **slanted)  # so that neighbours do not touch
     axes.spines["left"].set_color("none")
     axes.tick_params(length=0)
-    table = pd.DataFrame(lines[::-1])
-    said = "Each line is a complete trial, from the worst (dark) to the best (bright)."
-    grey = " Grey lines are pruned trials." if cut else ""
-    return cli.Study(figure, table, [f"{said}{grey} The best trial is drawn thick."])
+    text = "Each line is a complete trial, from the worst (dark) to the best (bright)."
+    grey = " Grey lines are pruned trials." if search.named("PRUNED") else ""
+    texts = [f"{text}{grey} The best trial is drawn thick."]
+    return cli.Study(figure, pd.DataFrame(lines[::-1]), texts)
 
 
-class Scale(NamedTuple):
-    """One vertical axis."""
+def _scale(space: Any) -> tuple[Callable[[Any], float], dict[float, str]]:
+    """The height of a value on the axis of a setting, from 0 to 1, and the ticks by their heights.
 
-    name: str  # what it shows
-    place: Callable[[Any], float]  # the height of a value, from 0 to 1
-    ticks: dict[float, str]  # the labels, by their heights
-
-
-def _scale(key: str, trials: Sequence[FrozenTrial]) -> Scale:
-    """The axis of a setting: categories side by side, numbers linear or logarithmic."""
-    one: Any = next(each.distributions[key] for each in trials if key in each.distributions)
-    if hasattr(one, "choices"):
-        names = list(map(str, one.choices))
-        step = 1 / max(1, len(names) - 1)
-        heights = {name: i * step for i, name in enumerate(names)}
-        return Scale(key, lambda value: heights[str(value)], {h: n for n, h in heights.items()})
-    count = round((one.high - one.low) / one.step) + 1 if one.step else math.inf
-    steps = [one.low + i * one.step for i in range(int(count))] if count <= FEW_STEPS else None
-    return _numeric_scale(key, one.low, one.high, log=one.log, ticks=steps)
-
-
-def _numeric_scale(
-    name: str, low: float, high: float, *, log: bool = False, ticks: Sequence[float] | None = None
-) -> Scale:
+    Categories stand side by side; numbers are linear or logarithmic.
+    """
     from matplotlib.ticker import LogLocator, MaxNLocator
 
-    high = high if high > low else low + 1.0
-    turn: Callable[[float], float] = math.log10 if log else float
-    width = turn(high) - turn(low)
+    if hasattr(space, "choices"):
+        names = list(map(str, space.choices))
+        heights = dict(zip(names, np.linspace(0, 1, len(names)).tolist(), strict=True))
+        return lambda value: heights[str(value)], {h: name for name, h in heights.items()}
+    low, high = space.low, space.high if space.high > space.low else space.low + 1.0
+    turn: Callable[[float], float] = math.log10 if space.log else float
 
-    def place(value: Any) -> float:
-        return (turn(float(value)) - turn(low)) / width
+    def height(value: Any) -> float:
+        return (turn(float(value)) - turn(low)) / (turn(high) - turn(low))
 
-    locator = LogLocator(numticks=TICKS) if log else MaxNLocator(TICKS)
-    inside = ticks or [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
-    if len(inside) < 2:
-        inside = [low, high]
-    return Scale(name, place, {place(tick): f"{tick:,.4g}" for tick in inside})
-
-
-def _line(axes: style.Axes, scales: Sequence[Scale], line: Mapping[str, Any], **look: Any) -> None:
-    points = [(x, one.place(line[one.name])) for x, one in enumerate(scales) if one.name in line]
-    axes.plot(*zip(*points, strict=True), **look)
+    locator = LogLocator(numticks=TICKS) if space.log else MaxNLocator(TICKS)
+    ticks: Any = locator.tick_values(low, high)
+    if space.step and round((high - low) / space.step) < FEW_STEPS:
+        ticks = np.arange(low, high + space.step / 2, space.step)
+    inside = [float(tick) for tick in ticks if low <= tick <= high]
+    inside = inside if len(inside) > 1 else [low, high]
+    return height, {height(tick): f"{tick:,.4g}" for tick in inside}

@@ -10,22 +10,14 @@ them. Intervals are 95% intervals over seeds, with one relative variance for all
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring import laws, stats, wall_clock
-from walle.analysis.measuring.design import line_keys, numeric_axis, workers_axis
-from walle.analysis.measuring.groups import Cell, lines, measure
-from walle.analysis.measuring.laws import RoundFit, RoundParts
-from walle.analysis.measuring.scores import first_reached
-from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring import groups, laws, scores, stats, wall_clock
+from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import listed
 
@@ -36,9 +28,8 @@ PART_COLORS = (style.COLORS[3], style.COLORS[4], style.COLORS[5])  # few lines h
 UPRIGHT = 6  # tick labels that fit beside one another
 FLAGS = {
     "--end-to-end": "add the speedup of whole iterations, and the serial part of a round",
-    "--time-to-return": {
+    "--time-to-return R": {
         "type": float,
-        "metavar": "R",
         "help": "add the speedup of the time until return_mean >= R",
     },
     "--paper": cli.PAPER,
@@ -48,20 +39,24 @@ FLAGS = {
 }
 
 
-@dataclass(frozen=True)
-class Speedup:
+class Speedup(NamedTuple):
     """A cell and its speedup over the cell with the fewest workers of its line, the base."""
 
-    cell: Cell  # the seconds
+    cell: groups.Cell  # the seconds
     base: float  # the number of workers of the base
     speedup: stats.Interval  # the speedup over the base, with its interval
     # [runs] the speedup of each run over the base, within its block where blocks are known
-    each: FloatArray
+    per_run: stats.FloatArray
 
     @property
     def n(self) -> float:
         """The number of workers."""
         return float(self.cell.by)
+
+
+Lines = dict[str, list[Speedup]]
+Points = dict[str, Lines]  # by what is measured: collection, end to end, or the time to a return
+Looks = dict[str, style.Look]
 
 
 def study(
@@ -80,11 +75,11 @@ def study(
 
     With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
     """
-    by = numeric_axis(sweep, by) if by else workers_axis(sweep)
+    by = groups.numeric_axis(sweep, by)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     collection = wall_clock.measure_seconds(sweep, iterations, "collect_s", by)
     cells = {COLLECTION: collection}
-    rounds: list[RoundFit] = []
+    rounds: list[laws.RoundFit] = []
     if end_to_end:
         cells[END_TO_END] = wall_clock.measure_seconds(sweep, iterations, "iteration_s", by)
         rounds = laws.fit_rounds(sweep, iterations, fit_all=fit_all)
@@ -93,42 +88,57 @@ def study(
     texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
     texts += sentences.throughput(sweep, collection) + sentences.lanes(sweep, collection, by)
     if time_to_return is not None:
-        reached, missing = all_reached(sweep, time_to_return, by, compiling=compiling)
+        reached, missing = _all_reached(sweep, time_to_return, by, compiling=compiling)
         texts += missing
-        if any(len(group) > 1 for group in lines(reached).values()):
+        if any(len(group) > 1 for group in groups.lines(reached).values()):
             cells[f"to return {time_to_return:g}"] = reached
         else:
             texts.append(f"Too few points reach {time_to_return:g} for a speedup.")
-    points = {
-        name: {line: speedups(group) for line, group in lines(mine).items() if len(group) > 1}
+    points: Points = {
+        name: {line: speedups(x) for line, x in groups.lines(mine).items() if len(x) > 1}
         for name, mine in cells.items()
     }
     if not points[COLLECTION]:
         if not collection:
             raise BadInputError("no run has a value in the column collect_s")
         values = listed(sorted({f"{cell.by}" for cell in collection}))
-        others = listed([key for key in line_keys(sweep, by) if key in sweep.varying])
+        others = listed(groups.line_keys(sweep, by))
         text = f"a speedup needs runs that differ in {by}, but these have {by}={values}"
         raise BadInputError(f"{text}: what varies is {others}" if others else text)
-    for line, group in lines(collection).items():
+    for line, group in groups.lines(collection).items():
         if len(group) == 1:
             texts.append(f"No speedup of {line}, as all its runs have {by}={group[0].by}.")
     for line, mine in points[COLLECTION].items():
         if (base := mine[0].base) != 1:
             text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
             texts.append(sentences.for_line(line, f"{text}and the ideal is n/{base:g}."))
-    texts += _fits(sweep, iterations, points[COLLECTION], by, fit_all=fit_all)
+    learning = groups.lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
     unit = wall_clock.unit_of(sweep).words
+    for line, mine in points[COLLECTION].items():
+        chosen = laws.within_cores([point.cell for point in mine], fit_all=fit_all)
+        fitted = {cell.by for cell in chosen}
+        learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
+        if sentences.throughput(sweep, chosen):  # collection waits for learning already
+            learn = []
+        about = laws.describe(chosen, float(np.mean(learn)) if learn else None, unit)
+        if any(cell.oversubscribed for cell in chosen):
+            about.append("The fit uses points with more busy processes than cores.")
+        if len(chosen) < len(mine):
+            about.append(
+                "The fit leaves out the points with more busy processes than cores "
+                f"({len(mine) - len(chosen)} of {len(mine)}; --fit-all includes them)."
+            )
+        texts += [sentences.for_line(line, text) for text in about]
     for fit in rounds:
         texts += [sentences.for_line(fit.line, t) for t in laws.describe_rounds(fit, unit)]
-    figure = _figure(sweep, points, by, paper=paper, log=log, fit_all=fit_all, rounds=rounds)
+    figure = _figure(sweep, points, rounds, by, paper=paper, log=log, fit_all=fit_all)
     return cli.Study(figure, _table(sweep, points, by, rounds), texts)
 
 
 main = cli.command("speedup", study, __doc__, FLAGS)
 
 
-def speedups(cells: list[Cell]) -> list[Speedup]:
+def speedups(cells: list[groups.Cell]) -> list[Speedup]:
     """The speedup of every cell of one line over the cell with the fewest workers, the base.
 
     The base's own speedup is exactly 1; the uncertainty of its time is in all other speedups: a
@@ -138,7 +148,7 @@ def speedups(cells: list[Cell]) -> list[Speedup]:
     base_s: dict[str, list[float]] = {}
     for block, value in zip(base.blocks, base.per_run, strict=bool(base.blocks)):
         base_s.setdefault(block, []).append(float(value))
-    found = []
+    points = []
     for cell in cells:
         value, dof = base.compared / cell.compared, min(base.dof, cell.dof)
         bounds = (1.0, 1.0) if cell is base else (math.nan, math.nan)
@@ -146,74 +156,40 @@ def speedups(cells: list[Cell]) -> list[Speedup]:
             variance = float(np.log(base.draws).var() + np.log(cell.draws).var())
             reach = math.exp(stats.student(dof) * math.sqrt(variance))
             bounds = value / reach, value * reach
-        each = base.mean / cell.per_run
+        ratios = base.mean / cell.per_run
         if cell.blocks:
             pairs = zip(cell.blocks, cell.per_run, strict=True)
-            each = np.array([np.mean(base_s[b]) / seconds for b, seconds in pairs if b in base_s])
-        found.append(Speedup(cell, float(base.by), stats.Interval(value, *bounds), each))
-    return found
+            ratios = np.array([np.mean(base_s[b]) / seconds for b, seconds in pairs if b in base_s])
+        points.append(Speedup(cell, float(base.by), stats.Interval(value, *bounds), ratios))
+    return points
 
 
-def all_reached(
-    sweep: Sweep, target: float, by: str, *, compiling: bool = False
-) -> tuple[list[Cell], list[str]]:
-    """Cells of which every run reached the return `target`, and a sentence about the other cells.
-
-    Raises:
-        BadInputError: there is no such cell.
-    """
-    per_run = first_reached(wall_clock.clock(sweep, compiling=compiling), target)
-    everyone = measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by)
-    runs = {cell.key: cell.runs for cell in everyone}
-    reached = {cell.key: cell for cell in measure(sweep, per_run, by)}
-    counts = {key: reached[key].runs if key in reached else 0 for key in runs}
-    short = [f"{counts[k]} of {runs[k]} at {by}={k[1]}" for k in runs if counts[k] < runs[k]]
-    cells = [cell for key, cell in reached.items() if cell.runs == runs[key]]
+def _all_reached(
+    sweep: Sweep, target: float, by: str, *, compiling: bool
+) -> tuple[list[groups.Cell], list[str]]:
+    """The cells in which every run reached a return, and a sentence about the other cells."""
+    per_run = scores.first_reached(wall_clock.clock(sweep, compiling=compiling), target)
+    reached = {cell.key: cell for cell in groups.measure(sweep, per_run, by)}
+    cells, short = [], []
+    for every in groups.measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by):
+        cell = reached.get(every.key)
+        if cell and cell.runs == every.runs:
+            cells.append(cell)
+        else:
+            short.append(f"{cell.runs if cell else 0} of {every.runs} at {by}={every.by}")
     if not cells:
         raise BadInputError(
             f"--time-to-return {target:g}: at no {by} did every run reach it; the highest "
             f"return_mean is {sweep.iterations['return_mean'].max():.4g}"
         )
-    if not short:
-        return cells, []
-    return cells, [
+    text = (
         f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "
         "run are not drawn: a mean over the fast runs alone would look too good."
-    ]
+    )
+    return cells, [text] if short else []
 
 
-def _fits(
-    sweep: Sweep,
-    iterations: pd.DataFrame,
-    found: dict[str, list[Speedup]],
-    by: str,
-    *,
-    fit_all: bool,
-) -> list[str]:
-    learning = lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
-    texts = []
-    for line, points in found.items():
-        chosen = laws.within_cores([point.cell for point in points], fit_all=fit_all)
-        fitted = {cell.by for cell in chosen}
-        learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
-        if sentences.throughput(sweep, chosen):  # collection waits for learning already
-            learn = []
-        unit = wall_clock.unit_of(sweep).words
-        mine = laws.describe(chosen, float(np.mean(learn)) if learn else None, unit)
-        if any(cell.oversubscribed for cell in chosen):
-            mine.append("The fit uses points with more busy processes than cores.")
-        if len(chosen) < len(points):
-            mine.append(
-                "The fit leaves out the points with more busy processes than cores "
-                f"({len(points) - len(chosen)} of {len(points)}; --fit-all includes them)."
-            )
-        texts += [sentences.for_line(line, text) for text in mine]
-    return texts
-
-
-def _table(
-    sweep: Sweep, points: dict[str, dict[str, list[Speedup]]], by: str, rounds: list[RoundFit]
-) -> pd.DataFrame:
+def _table(sweep: Sweep, points: Points, by: str, rounds: list[laws.RoundFit]) -> pd.DataFrame:
     parts = {
         cell.names: fit.fit.value.with_shares(shares)._asdict()
         for fit in rounds
@@ -221,61 +197,53 @@ def _table(
     }
     lanes = {run.name: sentences.lanes_text(run.lanes) for run in sweep.runs}
     rows = []
-    for name, found in points.items():
-        for line, group in found.items():
-            for point in group:
-                of_round = parts.get(point.cell.names, {}) if name == END_TO_END else {}
-                rows.append(
-                    {
-                        "line": line,
-                        "of": name,
-                        by: point.n,
-                        "lanes_a_sampler": lanes[point.cell.names[0]],
-                        "repeats": point.cell.repeats,
-                        **point.cell.interval(positive=True).columns("seconds"),
-                        **point.speedup.columns("speedup"),
-                        "efficiency": point.speedup.value * point.base / point.n,
-                        "oversubscribed": point.cell.oversubscribed,
-                        **{f"{part}_s": seconds for part, seconds in of_round.items()},
-                    }
-                )
+    for name, of_line in points.items():
+        for line, point in ((line, p) for line, mine in of_line.items() for p in mine):
+            cell = point.cell
+            of_round = parts.get(cell.names, {}) if name == END_TO_END else {}
+            rows.append(
+                {
+                    "line": line,
+                    "of": name,
+                    by: point.n,
+                    "lanes_a_sampler": lanes[cell.names[0]],
+                    "repeats": cell.repeats,
+                    **cell.interval(positive=True).columns("seconds"),
+                    **point.speedup.columns("speedup"),
+                    "efficiency": point.speedup.value * point.base / point.n,
+                    "oversubscribed": cell.oversubscribed,
+                    **{f"{part}_s": seconds for part, seconds in of_round.items()},
+                }
+            )
     return sentences.without_lone_line(pd.DataFrame(rows), "line", "of")
 
 
 def _figure(
-    sweep: Sweep,
-    points: dict[str, dict[str, list[Speedup]]],
-    by: str,
-    *,
-    paper: bool,
-    log: bool,
-    fit_all: bool,
-    rounds: Sequence[RoundFit],
+    sweep: Sweep, points: Points, rounds: list[laws.RoundFit], by: str, *, paper: bool, **how: bool
 ) -> style.Figure:
     """A panel for each quantity and task; one for each task's rounds, if these are given."""
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
-    panels: dict[tuple[str, str], dict[str, list[Speedup]]] = {}
-    for name, found in points.items():
-        for line, group in found.items():
+    panels: dict[tuple[str, str], Lines] = {}
+    for name, of_line in points.items():
+        for line, group in of_line.items():
             task = task_of[group[0].cell.names[0]]
             panels.setdefault((name, task), {})[labels.without_task(line, task)] = group
     tasks = list(dict.fromkeys(task for _, task in panels))
     looks = labels.looks(line for mine in panels.values() for line in mine)
-    figure, rows = labels.axes_of(tasks, len(points) + bool(rounds), height=2.5)
+    figure, rows = labels.axes_of(tasks, len(points) + bool(rounds))
     first, *others = [area for row in rows[: len(points)] for area in row]
     for area in others:  # one scale of the speedups, with its numbers at the left
         area.sharey(first)
-        place = area.get_subplotspec()
-        area.tick_params(labelleft=place is not None and place.is_first_col())
+        cell = area.get_subplotspec()
+        area.tick_params(labelleft=cell is not None and cell.is_first_col())
     if rounds:
         for area, task in zip(rows.pop(), tasks, strict=True):
             mine = [fit for fit in rounds if task_of[fit.fit.cells[0].names[0]] == task]
             _draw_rounds(area, mine, task, wall_clock.unit_of(sweep).words)
     for row, name in zip(rows, points, strict=True):
         for area, task in zip(row, tasks, strict=True):
-            papers = paper and name == COLLECTION
             if drawn := panels.get((name, task)):
-                _draw_panel(area, drawn, looks, by, paper=papers, log=log, fit_all=fit_all)
+                _draw_panel(area, drawn, looks, by, paper=paper and name == COLLECTION, **how)
                 style.mark_cores(area, sweep.cores if by == "sampler.n" else 0)
         label = "speedup"
         if len(points) > 1:
@@ -288,23 +256,16 @@ def _figure(
 
 
 def _draw_panel(
-    axes: style.Axes,
-    found: dict[str, list[Speedup]],
-    looks: Mapping[str, style.Look],
-    by: str,
-    *,
-    paper: bool,
-    log: bool,
-    fit_all: bool,
+    axes: style.Axes, lines: Lines, looks: Looks, by: str, *, paper: bool, log: bool, fit_all: bool
 ) -> None:
-    places = style.axis_places(point.n for points in found.values() for point in points)
-    for i, (line, points) in enumerate(found.items()):
-        beside, look = labels.aside(places, i, len(found), log=log), looks[line]
+    places = style.axis_places(point.n for points in lines.values() for point in points)
+    for i, (line, points) in enumerate(lines.items()):
+        beside, look = labels.aside(places, i, len(lines), log=log), looks[line]
         over = "" if points[0].base == 1 else f", over {points[0].base:g}"
         label = f"{line or 'measured'} ({sentences.repeats_label(p.cell for p in points)}{over})"
         for point in points:
             compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
-            hollow, dots = point.cell.oversubscribed, point.each if compared else ()
+            hollow, dots = point.cell.oversubscribed, point.per_run if compared else ()
             style.point(axes, beside[point.n], point.speedup, look, hollow=hollow, dots=dots)
         axes.plot([], [], look.marker, color=look.color, label=label)
         cells = [point.cell for point in points]
@@ -316,37 +277,35 @@ def _draw_panel(
             axes.plot(n, np.where(inside, speedup, np.nan), "-", color=look.color, lw=1)
             axes.plot(n, np.where(inside, np.nan, speedup), color=look.color, ls=BEYOND, lw=1)
             axes.plot([], [], color=style.PAPER_GREY, lw=1, label="Amdahl's law, fitted")
-    most = max(point.n for points in found.values() for point in points)
+    most = max(point.n for points in lines.values() for point in points)
     if paper:
         published.draw(axes, published.collection(), "speedup")
         most = max(most, float(published.collection()["n"].max()))
-    base = min(points[0].base for points in found.values())
+    base = min(points[0].base for points in lines.values())
     reach = np.array([base, most])
     axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
     axes.set_xlabel(style.axis_name(by))
     axes.margins(x=0.1)
-    hollow = any(point.cell.oversubscribed for group in found.values() for point in group)
+    hollow = any(point.cell.oversubscribed for group in lines.values() for point in group)
     style.scale_axes(axes, places, log=log, hollow=hollow, base=2)
     if paper:
         published.extend_ticks(axes, published.collection())
 
 
-def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: str) -> None:
+def _draw_rounds(axes: style.Axes, fits: list[laws.RoundFit], task: str, unit: str) -> None:
     """A bar of the fitted parts for each number of samplers and learners; dots are measured."""
-    if not found:
+    if not fits:
         axes.remove()
         return
     place, places, names = 0, [], []
-    for fit in found:
+    for fit in fits:
         if line := labels.without_task(fit.line, task):
             axes.text(place, 0, f" {line}", rotation=90, fontsize=6, ha="center", va="bottom")
             place += 1
         for workers, shares, cell in zip(fit.workers, fit.shares, fit.fit.cells, strict=True):
-            below = 0.0
-            heights: RoundParts = fit.fit.value.with_shares(shares)
-            for height, color in zip(heights, PART_COLORS, strict=True):
-                axes.bar(place, height, 0.7, below, color=color, linewidth=0)
-                below += height
+            heights = np.array(fit.fit.value.with_shares(shares))
+            below = heights.cumsum() - heights
+            axes.bar([place] * 3, heights, 0.7, below, color=PART_COLORS, linewidth=0)
             axes.plot([place], [cell.compared], "o", color="black", ms=3, zorder=3)
             style.draw_interval(axes, place, cell.interval(positive=True), "black")
             places.append(place)
@@ -356,7 +315,7 @@ def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: s
     axes.set_xlim(-0.6, place - 0.4)
     axes.set_xlabel("samplers \u00d7 learners")
     axes.set_ylabel(f"seconds\nper {unit}")
-    varied = (True, *(any(kind) for kind in zip(*(fit.varied for fit in found), strict=True)))
+    varied = (True, *(any(flags) for flags in zip(*(fit.varied for fit in fits), strict=True)))
     for name, color, there in zip(PARTS, PART_COLORS, varied, strict=True):
         if there:
             axes.bar(0, 0, color=color, linewidth=0, label=name)  # for the legend
@@ -364,4 +323,4 @@ def _draw_rounds(axes: style.Axes, found: Sequence[RoundFit], task: str, unit: s
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

@@ -8,7 +8,6 @@ every section in each moment: waiting samplers, the learning agent, and their ov
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import BadInputError, Run, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import listed
 
@@ -26,12 +24,11 @@ BINS = 600
 SHOWN_ITERATIONS = 2
 STEADY_DIGITS = 1  # lengths within 5% of each other are alike
 FLAGS = {
-    "--run": {"metavar": "NAME", "help": "the run to draw (default: the first with a trace)"},
-    "--from": {"dest": "start_s", "type": float, "metavar": "S", "help": "first second"},
-    "--to": {"dest": "end_s", "type": float, "metavar": "S", "help": "last second"},
-    "--json": {
+    "--run NAME": "the run to draw (default: the first with a trace)",
+    "--from S": {"dest": "start_s", "type": float, "help": "first second"},
+    "--to S": {"dest": "end_s", "type": float, "help": "last second"},
+    "--json FILE": {
         "type": Path,
-        "metavar": "FILE",
         "help": "the file for the Perfetto trace (default: beside the figure)",
     },
 }
@@ -50,7 +47,6 @@ def study(
     first_s, last_s = _steady(sweep, chosen, spans)
     if start_s is None:
         start_s = first_s if end_s is None else end_s - (last_s - first_s)
-        end_s = last_s if end_s is None else end_s
     end_s = start_s + (last_s - first_s) if end_s is None else end_s
     if not start_s < end_s:
         raise BadInputError(f"--from {start_s:g} --to {end_s:g}: the end must lie after the start")
@@ -72,16 +68,13 @@ def study(
             axes.fill_between(edges[:-1], bottom, top, step="post", color=color, linewidth=0)
             bottom = top
     axes.set_yticks(range(len(processes)), processes)
-    axes.set_ylim(len(processes) - 0.5, -0.5)
-    axes.set_xlim(start_s, end_s)
+    axes.set(xlim=(start_s, end_s), ylim=(len(processes) - 0.5, -0.5))
     axes.set_xlabel("time since the run began (s)")
     axes.tick_params(axis="y", length=0)
-    present = set(window["section"]) - {"other"}
-    for section in style.SECTIONS:
-        if section in present and not section.startswith("wait"):
-            color, _ = style.section(section)
-            axes.fill_between([], [], [], color=color, label=section.replace("_", " "))
-    axes.fill_between([], [], [], color=style.section("wait")[0], label="waiting")
+    busy = [name for name in style.SECTIONS if name != "other" and not name.startswith("wait")]
+    for name in (*(name for name in busy if name in set(window["section"])), "waiting"):
+        color, _ = style.section(name)
+        axes.fill_between([], [], [], color=color, label=name.replace("_", " "))
     style.legend(figure)
     clipped = window["end_s"].clip(upper=end_s) - window["start_s"].clip(lower=start_s)
     seconds = clipped.groupby([window["process"], window["section"]]).sum()
@@ -120,20 +113,20 @@ def trace_of(sweep: Sweep, run: Run) -> pd.DataFrame:
 
 def perfetto(name: str, spans: pd.DataFrame) -> dict[str, Any]:
     """The spans in the Chrome trace format: a track a process, complete events in microseconds."""
-    processes = sorted(spans["process"].unique(), key=_process_order)
-    track = {process: i for i, process in enumerate(processes)}
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": name}}
     ]
-    for process, i in track.items():
-        about = {"ph": "M", "pid": 0, "tid": i}
-        events.append(about | {"name": "thread_name", "args": {"name": process}})
-        events.append(about | {"name": "thread_sort_index", "args": {"sort_index": i}})
+    track = {}
+    for i, process in enumerate(sorted(spans["process"].unique(), key=_process_order)):
+        track[process] = about = {"pid": 0, "tid": i}
+        events.append({"ph": "M", **about, "name": "thread_name", "args": {"name": process}})
+        index = {"name": "thread_sort_index", "args": {"sort_index": i}}
+        events.append({"ph": "M", **about, **index})
     columns = spans[["process", "section", "start_s", "end_s"]]
     for process, section, start_s, end_s in columns.itertuples(index=False, name=None):
         kind = "wait" if section.startswith("wait") else "work"
-        event = {"ph": "X", "pid": 0, "tid": track[process], "name": section, "cat": kind}
-        events.append(event | {"ts": start_s * 1e6, "dur": (end_s - start_s) * 1e6})
+        times = {"ts": start_s * 1e6, "dur": (end_s - start_s) * 1e6}
+        events.append({"ph": "X", **track[process], "name": section, "cat": kind, **times})
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
@@ -143,26 +136,23 @@ def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
     The time spent in a section up to t is piecewise linear in t. Its differences between the edges
     are therefore exact, however short the spans are.
     """
-    found = {}
+    of_section = {}
     for section, rows in spans.groupby("section"):
         ends = rows[["start_s", "end_s"]].to_numpy(float)
         spent = np.stack([np.zeros(len(ends)), ends[:, 1] - ends[:, 0]], axis=1).ravel().cumsum()
-        found[str(section)] = np.diff(np.interp(edges, ends.ravel(), spent)) / np.diff(edges)
-    return found
+        of_section[str(section)] = np.diff(np.interp(edges, ends.ravel(), spent)) / np.diff(edges)
+    return of_section
 
 
 def _choose(sweep: Sweep, name: str | None) -> Run:
-    found = traced(sweep)
-    if not found:
+    runs = traced(sweep)
+    if not runs:
         raise BadInputError("no run has a trace.csv: make one with trace=true")
-    if name is None:
-        return found[0]
-    for run in found:
-        if name in (run.name, str(run.path)):
-            return run
-    raise BadInputError(
-        f"--run {name}: the runs with a trace are {listed([r.name for r in found])}"
-    )
+    named = [run for run in runs if name in (None, run.name, str(run.path))]
+    if not named:
+        known = listed([run.name for run in runs])
+        raise BadInputError(f"--run {name}: the runs with a trace are {known}")
+    return named[0]
 
 
 def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
@@ -200,4 +190,4 @@ def _process_order(process: str) -> tuple[int, int, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

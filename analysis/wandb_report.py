@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from walle.analysis import speedup
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.design import axis_of, line_keys, resolve_key
+from walle.analysis.measuring import groups
 from walle.analysis.report import ask
-from walle.analysis.runs import Sweep, load
+from walle.analysis.runs import BadInputError, Sweep, load
 from walle.analysis.writing import cli, sentences
 
 if TYPE_CHECKING:
@@ -53,23 +51,22 @@ def build(
     warmup: int = 1,
     title: str | None = None,
 ) -> Report:
-    """The report, not published.
-
-    Raises:
-        BadInputError: wandb-workspaces is not installed.
-    """
-    wr = _reports()
-    by = resolve_key(sweep, by) if by else axis_of(sweep)
-    groups = [f"config.{key}" for key in (by, *line_keys(sweep, by))]
+    """The report, not published."""
+    try:
+        import wandb_workspaces.reports.v2 as wr
+    except ImportError as error:
+        text = f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
+        raise BadInputError(text) from error
+    by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
+    keys = [f"config.{key}" for key in (by, *groups.line_keys(sweep, by))]
     grouped = {"groupby": wr.Config(by), "groupby_aggfunc": "mean", "groupby_rangefunc": "stderr"}
     # Without entity and project a run set takes those of the report, and asks no server.
+    runs = [
+        {"name": name, "filters": f"Metric('Group') = '{name}'"} if name else {"name": "all runs"}
+        for name in wandb_groups(sweep)
+    ]
     grid = wr.PanelGrid(
-        runsets=[
-            wr.Runset(name=name, groupby=groups, filters=f"Metric('Group') = '{name}'")
-            if name
-            else wr.Runset(name="all runs", groupby=groups)
-            for name in wandb_groups(sweep)
-        ],
+        runsets=[wr.Runset(groupby=keys, **named) for named in runs],
         panels=[wr.LinePlot(title=title, x=x, y=[y], **grouped) for title, x, y in CURVES]
         + [wr.BarPlot(title=title, metrics=[y], orientation="v", **grouped) for title, y in BARS],
     )
@@ -146,23 +143,12 @@ def _write(args: argparse.Namespace) -> None:
         try:
             report.save()
         except (wandb.errors.Error, OSError, ValueError) as error:
-            raise BadInputError(
-                f"not published: {error}; the specification is in {path}"
-            ) from error
+            text = f"not published: {error}; the specification is in {path}"
+            raise BadInputError(text) from error
     else:
         print("not published; --save --entity NAME publishes the report")
     address = report.url if args.save else path.resolve().as_uri()
     cli.open_viewer(args, "wandb_report", address)
-
-
-def _reports() -> Any:
-    try:
-        import wandb_workspaces.reports.v2 as reports
-    except ImportError as error:
-        raise BadInputError(
-            f"a W&B report needs wandb-workspaces ({error}): pip install 'walle[wandb]'"
-        ) from error
-    return reports
 
 
 def _bullets(texts: list[str]) -> str:
@@ -170,4 +156,4 @@ def _bullets(texts: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

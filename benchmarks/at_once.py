@@ -20,7 +20,7 @@ from pathlib import Path
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from walle.launcher.machine_check import time_on
+from walle.launcher.runner import time_on
 
 PIECES = 5
 

@@ -39,11 +39,9 @@ from walle.config import compose
 from walle.sampling.cluster import node
 from walle.sampling.cluster.connection import Connection
 from walle.sampling.cluster.members import ClusterSettings
-from walle.sampling.cluster.pools import Plan
-from walle.sampling.cluster.sampling import RaySampling
+from walle.sampling.cluster.sampling import Plan, RaySampling
 from walle.sampling.sampling import Patience
 from walle.sampling.slots import Slot
-from walle.system.machine import cpu_model, usable_cores
 from walle.system.signals import Signals
 from walle.training import make_algorithm, make_problem, make_tasks, rollout_shape, train
 
@@ -106,7 +104,7 @@ class StillNode(node.NodeSampling):
     def canary(self, start: node.Start, snapshot: Any) -> node.Facts:
         """Collects the canary in this process."""
         digest = node.collected_here(start.tasks[0], start.shapes[0], snapshot)
-        return node.Facts(digest, cpu_model(), len(usable_cores()), node.versions())
+        return node.Facts.here(digest)
 
     def collect(self, call: node.Call, snapshot: Any) -> Any:
         """Copies the rollouts that lie ready, as a node copies those of its samplers."""

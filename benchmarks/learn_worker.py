@@ -78,8 +78,8 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
     import torch
 
     torch.set_num_threads(1)
+    from walle.algos.base import Problem
     from walle.algos.on_policy.ppo import PPO
-    from walle.algos.problem import Problem
     from walle.config import compose
     from walle.nets.factory import NetSettings
     from walle.types import Rollout

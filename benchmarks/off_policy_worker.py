@@ -63,7 +63,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
 
     torch.set_num_threads(case["threads"])
     from walle import algos
-    from walle.algos.problem import Problem
+    from walle.algos.base import Problem
     from walle.config import compose
     from walle.nets.factory import NetSettings
     from walle.types import Rollout

@@ -31,9 +31,8 @@ from benchmarks.options import positive
 from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown, spread
 from benchmarks.turns import rotated
-from walle.envs.mujoco.compiling import compile_model
-from walle.envs.mujoco.physics import clock_variable
-from walle.envs.mujoco_warnings import catch_mujoco_warnings
+from walle.envs.mujoco.physics import catch_mujoco_warnings, clock_variable
+from walle.envs.mujoco.task import compile_model
 
 TASKS = (
     *("HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Reacher", "Pusher", "Ant"),

@@ -32,9 +32,9 @@ from benchmarks.provenance import provenance, write_json
 from walle.config import compose
 from walle.nets.factory import NetSettings
 from walle.sampling.sampler_process import SamplerTask
-from walle.sampling.slots import RolloutShape, Slot
+from walle.sampling.slots import Slot
 from walle.timing import SAMPLER_SECTIONS, Timer
-from walle.training import make_problem
+from walle.training import make_problem, rollout_shape
 from walle.types import Lag, PolicySnapshot
 
 RUN = [sys.executable, "-m", "walle.run"]
@@ -84,8 +84,7 @@ def hand_over_share(env: str, rounds: int) -> float:
         trace=None,
     )
     sampler, room = task.build(anew=False), 4 * probed.state_bytes
-    sizes = (0, net.state_size, room)
-    shape = RolloutShape.of(STEPS, LANES, problem.obs_dim, problem.action_space, *sizes)
+    shape = rollout_shape(config, problem, probed, LANES)._replace(lane_state=room)
     slot, timer = Slot.empty(shape), Timer(SAMPLER_SECTIONS)
     vector = task.policy().init(torch.Generator().manual_seed(0)).numpy()
     norm = np.repeat(np.float32([0, 1]), problem.obs_dim)
@@ -99,7 +98,7 @@ def hand_over_share(env: str, rounds: int) -> float:
         if round_:
             spent[0] += filled - began
             spent[1] += time.perf_counter() - filled
-    sampler.close()
+    sampler.lanes.close()
     return spent[1] / spent[0]
 
 

@@ -56,7 +56,7 @@ PLACES = {
         "walle.agent.agent:Agent._next_snapshot",
         "walle.agent.agent:Agent._publish",
     ],
-    TRACKERS: ["walle.agent.episode_tracker:EpisodeTracker.add"],
+    TRACKERS: ["walle.agent.recorder:EpisodeTracker.add"],
     ROWS: ["walle.agent.csv_file:CsvFile.append"],
     LOGGING: ["walle.agent.recorder:Recorder.iteration"],
     ORDERS: ["walle.learning.native.passes:Passes.draw_ahead"],

@@ -9,7 +9,6 @@ Configuration keys that differ between the runs are columns.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from walle.analysis import speedup
 from walle.analysis.drawing import style
@@ -39,7 +38,7 @@ def main(directories: list[str]) -> int:
             print(f"no speedup: {error}")
             return 0
         study.figure.axes[0].set_title("my sweep")
-        style.save(study.figure, Path("my_speedup.png"))
+        study.figure.savefig("my_speedup.png")
     print(*study.sentences, sep="\n")
     return 0
 

@@ -113,10 +113,10 @@ def dies(monkeypatch, how):
         if dying.iteration == CHECKPOINT:
             dying.save_last()
         if dying.iteration == KILLED:
+            dying._state_to_save = lambda: None
             how()
 
     monkeypatch.setattr(Agent, "_iterate", iterated)
-    monkeypatch.setattr(Agent, "_save_after", lambda *_: None)
 
 
 def killed():

@@ -119,8 +119,8 @@ def test_only_commands_know_the_figures():
         ("walle.envs.lanes", "walle.config.schemas"),
         ("walle.sampling.slots", "walle.training"),
         ("walle.policy.evaluating", "walle.analysis.runs"),
-        ("walle.launcher.runner", "walle.agent.provenance"),
-        ("walle.tuning.study", "walle.config.schemas"),
+        ("walle.launcher.runner", "walle.agent.run_directory"),
+        ("walle.tuning.sweep", "walle.config.schemas"),
     ],
 )
 def test_an_import_turned_round_is_found(name, imported):

@@ -4,12 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
 from tests.conftest import SMALL
 from walle.agent import sinks
-from walle.config import compose, config_hash, to_dict
+from walle.config import compose, config_hash
 from walle.errors import ConfigError
 from walle.training import make_problem, train
 
@@ -102,5 +103,5 @@ def test_another_value_is_the_same_run(monkeypatch):
 def test_other_settings_take_the_value_itself():
     os.environ["TOY_TOKEN"] = "3"
     config = compose(["seed=${oc.env:TOY_TOKEN}", "env=gym", "env.id=x", "+env.kwargs.s=${seed}"])
-    assert to_dict(config)["seed"] == 3
+    assert asdict(config)["seed"] == 3
     assert config.env.kwargs == {"s": "3"}

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from walle.agent.episode_tracker import EPISODE_COLUMNS
-from walle.launcher.identity import Identity
-from walle.launcher.records import INDEX, JobRecord, Manifest, write_index, write_manifest
+from walle.agent.recorder import EPISODE_COLUMNS
+from walle.launcher.records import INDEX, Identity, JobRecord, Manifest, write_index, write_manifest
 from walle.launcher.settings import RayConf, SlurmConf, WalleLauncherConf
 from walle.timing import TraceFile
 

@@ -7,9 +7,14 @@ import shutil
 
 import pytest
 
-from walle.launcher.identity import Identity
-from walle.launcher.locks import locked
-from walle.launcher.records import JobRecord, Manifest, read_manifest, write_manifest
+from walle.launcher.records import (
+    Identity,
+    JobRecord,
+    Manifest,
+    locked,
+    read_manifest,
+    write_manifest,
+)
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submission import Submission
@@ -133,8 +138,8 @@ def test_a_job_is_lost_when_slurm_no_longer_knows_its_worker(sweep, monkeypatch,
         assert main(["status", str(sweep)]) == 0
         return capsys.readouterr().out
 
-    pending = slurm.InQueue("PENDING", "Resources")
-    shown = queue({"12_0": slurm.InQueue("RUNNING", "None"), "12_1": pending})
+    pending = ("PENDING", "Resources")
+    shown = queue({"12_0": ("RUNNING", "None"), "12_1": pending})
     assert "running" in shown.splitlines()[1]
     assert "workers in Slurm: 1 running, 1 pending: Resources (12)" in shown
     assert "To resume" not in shown

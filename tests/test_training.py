@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import SMALL, read
 from walle import algos
 from walle.agent import checkpoint
-from walle.agent.progress import describe
+from walle.agent.recorder import describe
 from walle.algos import engines
 from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
@@ -342,8 +342,9 @@ def test_the_last_evaluation_that_was_broken_off_can_be_made_up(tmp_path, monkey
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.pt").touch()
     state = {"env_steps": 512, "iteration": 2, "evaluation_is_due": True}
+    state |= {"versions": {}, "cpu_model": "Abacus"}
     monkeypatch.setattr(checkpoint, "load", lambda _: state)
-    monkeypatch.setattr(checkpoint, "differences", lambda _: [])
+    monkeypatch.setattr(checkpoint, "made_here", lambda: state)
     assert checkpoint.earlier_state(tmp_path, print, total_steps=512) is state
     state["evaluation_is_due"] = False
     with pytest.raises(ConfigError, match="has learned from 512 steps already"):

@@ -19,7 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from walle.agent.callbacks.base import (
+    from walle.agent.callback import (
         Callback,
         CheckpointInfo,
         EndInfo,
@@ -52,7 +52,7 @@ __all__ = [
 _HOMES = {
     **dict.fromkeys(
         ("Callback", "CheckpointInfo", "EndInfo", "EvaluationInfo", "RoundInfo"),
-        "walle.agent.callbacks.base",
+        "walle.agent.callback",
     ),
     "ConfigError": "walle.errors",
     "Policy": "walle.policy.acting",

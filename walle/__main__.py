@@ -67,15 +67,13 @@ def _main() -> int | None:
         usage = "usage: walle COMMAND ...\n       walle --help | --version"
         print(usage, table(_lines()), sep="\n\n")
         return 0 if name else 2
-    if name == "sweeps":
-        from walle.config.files import sweep_questions
+    if name in ("sweeps", "recipes"):
+        from walle.config.files import recipes, sweep_questions
 
-        print(table(sweep_questions(arguments)), "Start one with `walle run -cn NAME`.", sep="\n\n")
-        return 0
-    if name == "recipes":
-        from walle.config.files import recipes
-
-        print(table(recipes()), "Start one with `walle run +experiment=NAME`.", sep="\n\n")
+        is_sweeps = name == "sweeps"
+        start = "-cn NAME" if is_sweeps else "+experiment=NAME"
+        lines = sweep_questions(arguments) if is_sweeps else recipes()
+        print(table(lines), f"Start one with `walle run {start}`.", sep="\n\n")
         return 0
     from walle.errors import nearest
 

@@ -10,8 +10,9 @@ import errno
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 NAME_BYTES = 255  # in the usual file systems
 PATH_BYTES = 4095 - 128  # Linux's limit, less the names of a run's own files
@@ -61,8 +62,8 @@ def what_went_wrong(error: BaseException) -> str:
     """One line with the error's type, its first line, and the place in the code that raised it."""
     lines = str(error).strip().splitlines() or [""]
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {lines[0]}{place}"
+    location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {lines[0]}{location}"
 
 
 def cause_text(error: str) -> str:
@@ -108,66 +109,59 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     """
     known = sorted(candidates)
     last_parts = {candidate.rpartition(".")[2]: candidate for candidate in known}
+    match = partial(difflib.get_close_matches, n=1)
     close = [
-        *_close(name, known, 0.85),
-        *(last_parts[part] for part in _close(name.rpartition(".")[2], last_parts, 0.5)),
-        *(each for each in known if each.lower() == name.lower()),
+        *match(name, known, cutoff=0.85),
+        *(last_parts[part] for part in match(name.rpartition(".")[2], [*last_parts], cutoff=0.5)),
+        *(candidate for candidate in known if candidate.lower() == name.lower()),
     ]
     if close:
         return f"did you mean {close[0]!r}?"
     return f"choose one of: {', '.join(known)}"
 
 
-def _close(name: str, candidates: Iterable[str], cutoff: float) -> list[str]:
-    return difflib.get_close_matches(name, list(candidates), n=1, cutoff=cutoff)
+def _bounded(fault: Callable[[Any], str | None], default: Any) -> Any:
+    """A dataclass field with a test that returns what is wrong with a value, in words.
 
-
-class Bound(NamedTuple):
-    """A condition on a setting: a test of its value, and the demand in words."""
-
-    holds: Callable[[Any], bool]
-    demand: Callable[[Any], str]
-
-
-def _bounded(
-    holds: Callable[[Any], bool], demand: Callable[[Any], str], default: Any = MISSING
-) -> Any:
-    """A dataclass field that carries a bound; walle's own have no default, which a YAML has."""
-    return field(default=default, metadata={"bound": Bound(holds, demand)})
+    Walle's own fields have no default, which a YAML has.
+    """
+    return field(default=default, metadata={"fault": fault})
 
 
 def positive(default: Any = MISSING) -> Any:
     """A field whose value, or every entry of it, must be above 0."""
 
-    def holds(value: Any) -> bool:
-        return all(entry > 0 for entry in (value if isinstance(value, list) else [value]))
+    def fault(value: Any) -> str | None:
+        entries = value if isinstance(value, list) else [value]
+        return None if all(entry > 0 for entry in entries) else "must be positive"
 
-    return _bounded(holds, lambda _: "must be positive", default)
+    return _bounded(fault, default)
 
 
 def not_negative(default: Any = MISSING) -> Any:
     """A field whose value must be 0 or above."""
-    return _bounded(lambda value: value >= 0, lambda _: "must not be negative", default)
+    return _bounded(lambda value: None if value >= 0 else "must not be negative", default)
 
 
 def within(interval: str, *, example: float, default: Any = MISSING) -> Any:
     """A field whose value must lie in an interval such as "[0, 1)", which excludes 1 itself."""
     low, high = (float(end) for end in interval[1:-1].split(","))
 
-    def holds(value: float) -> bool:
+    def fault(value: float) -> str | None:
         above = value >= low if interval[0] == "[" else value > low
-        return above and (value <= high if interval[-1] == "]" else value < high)
+        below = value <= high if interval[-1] == "]" else value < high
+        return None if above and below else f"must lie in {interval}, as in {example}"
 
-    return _bounded(holds, lambda _: f"must lie in {interval}, as in {example}", default)
+    return _bounded(fault, default)
 
 
 def one_of(*choices: str, default: Any = MISSING) -> Any:
     """A field whose value must be one of `choices`."""
 
-    def demand(value: str) -> str:
-        return f"is unknown; {nearest(value, choices)}"
+    def fault(value: str) -> str | None:
+        return None if value in choices else f"is unknown; {nearest(value, choices)}"
 
-    return _bounded(choices.__contains__, demand, default)
+    return _bounded(fault, default)
 
 
 def check_bounds(settings: Any, group: str) -> None:
@@ -179,8 +173,8 @@ def check_bounds(settings: Any, group: str) -> None:
         ConfigError: the first field whose bound does not hold.
     """
     for setting in fields(settings):
-        value, bound = getattr(settings, setting.name), setting.metadata.get("bound")
-        if bound is not None and value is not None and not bound.holds(value):
+        value, fault = getattr(settings, setting.name), setting.metadata.get("fault")
+        if fault is not None and value is not None and (demand := fault(value)):
             path = f"{group}.{setting.name}" if group else setting.name
             shown = repr(value) if isinstance(value, str) else value
-            raise ConfigError(f"{path}={shown} {bound.demand(value)}")
+            raise ConfigError(f"{path}={shown} {demand}")

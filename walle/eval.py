@@ -13,14 +13,13 @@ from __future__ import annotations
 import math
 import multiprocessing
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle.errors import ConfigError, WalleError, what_went_wrong
 from walle.policy.arguments import Setting, parse
@@ -28,7 +27,6 @@ from walle.policy.arguments import Setting, parse
 if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
-T = TypeVar("T")
 PRINT_EVERY_S = 5.0  # while a video is drawn
 FEW_ACTIONS = 200  # in a video that is soon drawn
 SETTINGS = {
@@ -47,19 +45,19 @@ SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or t
 def main() -> int:
     """Runs the command; returns 1 if a policy could not be evaluated, 2 for a wrong argument."""
     from walle.system.machine import THREAD_VARIABLES
+    from walle.system.signals import reader_may_leave
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
     try:
-        return _main(sys.argv[1:])
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
+        with reader_may_leave():
+            code = _main(sys.argv[1:])
     except (ConfigError, OSError) as error:
         print(f"walle eval: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
+    return code
 
 
 def _main(arguments: Sequence[str]) -> int:
@@ -82,18 +80,17 @@ def _main(arguments: Sequence[str]) -> int:
         watch(load(targets[0].path, values["which"]), seed=seed, deterministic=deterministic)
         return 0
     make_video = _film(targets, Path(video), values, steps) if video else None
-    results, failed = [], 0
+    results, failed = [], False
     for target, result in evaluate_all(targets, values, processes):
         if isinstance(result, str):
             name = "" if result.startswith(target.name) else f"{target.name}: "
             print(f"walle eval: {name}{result}", file=sys.stderr)
-            failed += 1
+            failed = True
             continue
         results.append((target, result))
-        settings = _settings(target.settings)
+        settings = f"{_settings(target.settings)}: " if target.settings else ""
         interrupted = f", {target.state} run" if target.unfinished else ""
-        shown = f"{settings}: " if settings else ""
-        print(f"{target.name}: {shown}{result}{interrupted}", flush=True)
+        print(f"{target.name}: {settings}{result}{interrupted}", flush=True)
     for line in summary(results):
         print(line)
     if table and results:
@@ -109,7 +106,7 @@ def _main(arguments: Sequence[str]) -> int:
         longest = max((result.lengths[0] for _, result in results), default=0)
         print(_before_drawing(min(steps or longest, longest)), flush=True)
         print(f"video: {video}, {make_video():.1f} s", flush=True)
-    return 1 if failed else 0
+    return int(failed)
 
 
 def _film(
@@ -128,27 +125,26 @@ def _film(
         most_fps=most_fps(path),
         most_steps=most_steps,
     )
-    pictures = chain([next(drawing.pictures)], drawing.pictures)  # refuses what cannot be drawn
-    return lambda: write(drawing._replace(pictures=_counted(pictures)), path)
+    first = next(drawing.pictures)  # refuses what cannot be drawn
+
+    def pictures() -> Iterator[Any]:
+        printed_at = time.monotonic()
+        for count, picture in enumerate(chain([first], drawing.pictures), 1):
+            yield picture
+            if time.monotonic() - printed_at > PRINT_EVERY_S:
+                printed_at = time.monotonic()
+                print(f"  {count:,} pictures", flush=True)
+
+    return lambda: write(drawing._replace(pictures=pictures()), path)
 
 
 def _before_drawing(actions: int) -> str:
-    """Says how long a video will take, and how to have a shorter one."""
+    """How long a video will take, and how to have a shorter one."""
     shorter = "" if actions <= FEW_ACTIONS else f"; video_steps={FEW_ACTIONS} shows the first ones"
     return (
         f"drawing the video, {actions:,} actions: without a graphics card a MuJoCo task takes "
         f"about 0.1 s for each{shorter}"
     )
-
-
-def _counted(pictures: Iterator[T]) -> Iterator[T]:
-    """Passes pictures on, and prints now and then how many there were."""
-    printed_at = time.monotonic()
-    for count, picture in enumerate(pictures, 1):
-        yield picture
-        if time.monotonic() - printed_at > PRINT_EVERY_S:
-            printed_at = time.monotonic()
-            print(f"  {count:,} pictures", flush=True)
 
 
 class Target(NamedTuple):
@@ -176,7 +172,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     Raises:
         ConfigError: there is no run.
     """
-    from walle.analysis.measuring.return_bounds import of_returns  # imports pandas
+    from walle.analysis.measuring.scores import possible_returns  # imports pandas
     from walle.analysis.runs import BadInputError, load
 
     if path.is_file() or (path / "checkpoints").is_dir():
@@ -190,7 +186,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
     prefix = f"{path}/" if several else ""
     typed = varying([run.provenance.get("overrides") or [] for run in sweep.runs])
     return [
-        Target(f"{prefix}{run.name}", run.path, settings, run.state, path, of_returns([run]))
+        Target(f"{prefix}{run.name}", run.path, settings, run.state, path, possible_returns([run]))
         for run, settings in zip(sweep.runs, typed, strict=True)
     ]
 
@@ -225,8 +221,8 @@ def evaluate_all(
     context = multiprocessing.get_context("forkserver")
     pool = ProcessPoolExecutor(count, context, initializer=become_worker, initargs=(1,))
     try:
-        tasks = {pool.submit(attempt, target.path, values): target for target in targets}
-        for task, target in tasks.items():
+        tasks = [pool.submit(attempt, target.path, values) for target in targets]
+        for target, task in zip(targets, tasks, strict=True):
             error = task.exception()
             yield target, str(error) if error else task.result()
     except BaseException:

@@ -48,8 +48,9 @@ def _run(composed: DictConfig) -> float | None:
     from hydra.types import RunMode
     from omegaconf import OmegaConf
 
-    from walle.config import as_typed, resumed_config, stored_config, validate
+    from walle.config.loading import resumed_config, stored_config, validate
     from walle.errors import DISK_FIXES
+    from walle.system.commands import command_of
     from walle.system.forkserver import keep_processes, start_fork_server, without_collector
     from walle.system.identity import comparable_leaves, config_hash
     from walle.system.signals import SAVING, blocked_signals
@@ -60,7 +61,9 @@ def _run(composed: DictConfig) -> float | None:
     # SIGINT waits while torch is imported, which can swallow a KeyboardInterrupt.
     with blocked_signals(SIGINT), without_collector():
         hydra = HydraConfig.get()
-        directory, typed = Path(hydra.runtime.output_dir), as_typed(hydra.overrides.task)
+        directory = Path(hydra.runtime.output_dir)
+        # With their references: reading an entry would resolve it.
+        typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
         if composed.resume is None:
             config = validate(composed)
         else:
@@ -89,6 +92,7 @@ def _run(composed: DictConfig) -> float | None:
         ignore = hydra.launcher.get("hash_ignore") or ()
         identity = config_hash(comparable_leaves(resolved, written, ignore))
     shown = os.path.relpath(directory)
+    how_to_resume = f"resume with: {command_of('run')} resume={shlex.quote(shown)}"
     try:
         result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     except OSError as error:
@@ -97,22 +101,16 @@ def _run(composed: DictConfig) -> float | None:
         raise disk_error(error, directory, shown) from error
     except KeyboardInterrupt:  # a second Ctrl-C
         if not launched and has_checkpoint(directory):
-            print(_how_to_resume(shown))
+            print(how_to_resume)
         raise
     if config.logger.progress != "quiet":
         steps = f"{result.env_steps:,} steps in {result.wall_s:,.1f} s"
         print(f"{steps}, {result}; files in {shown}")
         if result.signal is not None and not launched:
-            print(_how_to_resume(shown))
+            print(how_to_resume)
     if result.signal is not None:
         sys.exit(128 + result.signal)
     return result.objective(config.objective)
-
-
-def _how_to_resume(directory: str) -> str:
-    from walle.system.commands import command_of
-
-    return f"resume with: {command_of('run')} resume={shlex.quote(directory)}"
 
 
 def main() -> None:
@@ -136,8 +134,9 @@ def _main(hydra: Any) -> None:
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
-    from walle.config import config_directory, explain
+    from walle.config import config_directory
     from walle.config.callback import with_plus_signs
+    from walle.config.did_you_mean import explain
     from walle.errors import DISK_FIXES
 
     arguments = sys.argv[1:]
@@ -180,7 +179,7 @@ def _main(hydra: Any) -> None:
 
 def _into_its_directory(arguments: list[str]) -> list[str]:
     """The command line with `resume=DIR` quoted for Hydra, whose output goes to DIR."""
-    from walle.config import stored_config
+    from walle.config.loading import stored_config
     from walle.errors import ConfigError
 
     resume = next((word for word in arguments if word.startswith("resume=")), "")

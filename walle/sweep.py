@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from walle.launcher.locks import has_launcher
-from walle.launcher.messages import job_label, resume_text
 from walle.launcher.records import (
     INDEX,
     MANIFEST,
+    has_launcher,
+    job_label,
     read_manifest,
     read_progress,
-    resume_command,
+    resume_text,
     write_index,
 )
 from walle.launcher.screen import Row, job_table
@@ -24,8 +24,6 @@ from walle.launcher.workers.submission import WorkerStatus, worker_status
 from walle.system.format import ranges_text
 from walle.system.run_files import read_status
 from walle.system.signals import reader_may_leave
-
-BAD_INPUT = 2
 
 
 def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
@@ -66,13 +64,8 @@ def show_status(sweep: Path) -> None:
     if not (workers.left or has_launcher(sweep)) and any(job.state != "completed" for job in jobs):
         here = os.getcwd()
         where = manifest.launches[-1].get("directory") if manifest.launches else here
-        advice = resume_text(resume_command(manifest))
+        advice = resume_text(manifest)
         print(advice if where == here else f"{advice} (in {where})")
-
-
-def rebuild_index(sweep: Path) -> None:
-    """Rebuilds index.csv from the jobs' files."""
-    print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
 
 
 def newest_sweep(root: Path) -> Path:
@@ -87,21 +80,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m walle.sweep", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, what, function in (
-        ("status", "print the table of a running or ended sweep", show_status),
-        ("index", "rebuild index.csv from the jobs' files", rebuild_index),
+    for name, what in (
+        ("status", "print the table of a running or ended sweep"),
+        ("index", "rebuild index.csv from the jobs' files"),
     ):
         command = commands.add_parser(name, help=what)
         about = "of the sweep, such as multirun/NAME (default: the newest below multirun/)"
         command.add_argument("directory", type=Path, nargs="?", help=about)
-        command.set_defaults(function=function)
     parsed = parser.parse_args(arguments)
     try:
         with reader_may_leave():
-            parsed.function(parsed.directory or newest_sweep(Path("multirun")))
+            sweep = parsed.directory or newest_sweep(Path("multirun"))
+            if parsed.command == "status":
+                show_status(sweep)
+            else:
+                print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
     except ValueError as error:
         print(f"walle.sweep: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return 2
     return 0
 
 

@@ -1,6 +1,6 @@
 """Trains one policy: makes the parts of a run, connects them, loops and closes them.
 
-`train` shows the order in which things happen; the functions below it make one part each. What
+`train` shows the order in which things happen; `Training` makes the parts and runs them. What
 happens when a process dies:
 
 - A sampler: `sampling.receive` starts another one with the same lanes, which repeats the round
@@ -13,31 +13,28 @@ happens when a process dies:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import gymnasium as gym
 import torch
 
 from walle import algos
 from walle.agent import checkpoint
 from walle.agent.agent import Agent
-from walle.agent.callbacks.base import Callback
-from walle.agent.callbacks.calling import Callbacks, make_callbacks, stop_reason
+from walle.agent.callbacks import Callbacks, make_callbacks, stop_reason
 from walle.agent.checkpoint import CheckpointFiles
-from walle.agent.episode_tracker import EpisodeTracker
-from walle.agent.evaluation import Evaluations, Evaluator
-from walle.agent.progress import make_progress
-from walle.agent.provenance import write_provenance
-from walle.agent.recorder import Filming, Recorder
-from walle.agent.run_directory import Status, set_aside_previous
+from walle.agent.evaluation import Evaluator
+from walle.agent.recorder import EpisodeTracker, Progress, Recorder
+from walle.agent.run_directory import Status, set_aside_previous, write_provenance
 from walle.agent.sinks import make_sinks
-from walle.algos.base import Algorithm
-from walle.algos.problem import Problem
-from walle.config import config_hash, to_dict, with_variables, without_removed
+from walle.algos.base import Algorithm, Problem
+from walle.config.loading import config_hash, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -46,11 +43,10 @@ from walle.nets.factory import NetSettings
 from walle.policy.loading import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
-from walle.sampling.process_sampling import ProcessSampling
+from walle.sampling.process_sampling import ProcessSampling, SerialSampling
 from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import EventLog, Patience, Sampling
-from walle.sampling.serial_sampling import SerialSampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
@@ -60,6 +56,7 @@ from walle.system.run_files import update_status
 from walle.system.signals import Signals
 from walle.system.supervision import Restarts, Watchdog
 from walle.timing import AGENT_SECTIONS, Every, Timer, TraceFile, timestamp
+from walle.types import PolicySnapshot
 
 if TYPE_CHECKING:
     from walle.learning.sharing.learners import Learners
@@ -94,7 +91,7 @@ def train(
     """
     if not isinstance(config, Config):
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
-    directory, settings = Path(directory), to_dict(config)
+    directory, settings = Path(directory), asdict(config)
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
@@ -111,7 +108,8 @@ def train(
 
     # What the user got wrong is refused here, before anything is written.
     problem, environment = make_problem(config)
-    parts = make_parts(config, directory, problem, environment, resumed)
+    make = partial(Training, config, directory, timer, problem, environment)
+    training = make(resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
@@ -125,7 +123,7 @@ def train(
         with status.recording_failure():
             while result is None:
                 try:
-                    result = _run(config, directory, parts, timer, resumed, signals, events)
+                    result = training.run(signals, events)
                 except Interrupted:  # by a signal before the agent could learn
                     result = RunResult(None, None, None, 0, timer.wall_s, signals.received)
                 except WorkerDeathError as death:  # of a learner: start again from the checkpoint
@@ -136,73 +134,207 @@ def train(
                         raise WorkerError(f"{death}; {refused}") from death
                     events = EventLog()
                     events.replaced(str(death).partition(" ")[0], round_, str(death))
-                    parts = make_parts(config, directory, problem, environment, resumed)
+                    training = make(resumed)
         if result.signal is not None:
             status.interrupted(result.signal)
         else:
-            reason = stop_reason(result.stopped_by)
-            status.completed(result.objective(config.objective), reason)
+            # A launcher that was killed at this moment finds the result in status.json.
+            value, reason = result.objective(config.objective), stop_reason(result.stopped_by)
+            status.end("completed", exit_code=0, reason=reason, return_value=value)
     return result
 
 
-def _run(
-    config: Config,
-    directory: Path,
-    parts: Parts,
-    timer: Timer,
-    resumed: dict[str, Any] | None,
-    signals: Signals,
-    events: EventLog,
-) -> RunResult:
-    """Starts the processes, connects them with the agent, runs it, and closes all.
+@dataclass
+class Training:
+    """The parts of a run, made from its configuration, for its start or for a checkpoint."""
 
-    Raises:
-        WorkerDeathError: a learner was killed.
-        Interrupted: a signal arrived before the agent could learn.
-    """
-    problem, environment, algorithm = parts.problem, parts.environment, parts.algorithm
-    with ExitStack() as stack:
-        stack.callback(end_orphans)
-        learners: Learners | None = None
-        if config.learners > 1:  # besides the agent
-            # Most runs have one learner and can do without this import.
-            from walle.learning.sharing.learners import Learners, make_learner_tasks
+    config: Config
+    directory: Path
+    timer: Timer
+    problem: Problem
+    environment: Probe
+    resumed: dict[str, Any] | None
 
-            make: Any = partial(algos.make, config.algo, NetSettings.of(config.net))
-            threads = config.learner.threads
-            learners = Learners(make_learner_tasks(config.learners, make, problem, threads))
-            stack.callback(learners.close)
-        trace = directory / "trace.csv" if config.trace else None
-        if trace and not (resumed and trace.exists()):
-            TraceFile.create(trace)
+    def __post_init__(self) -> None:
+        """Makes the algorithm, the callbacks and what films episodes; starts no process.
 
-        shape = partial(rollout_shape, config, problem, environment)
-        blocks = [LaneBlock.loaded(block) for block in resumed["lanes"]] if resumed else []
-        spans = (trace, timer.start_ns) if trace else None
-        tasks = make_tasks(config, problem, environment, algorithm, blocks, spans)
-        sampling = make_sampling(
-            config, directory, tasks, shape, environment, algorithm, signals, learners
+        Raises:
+            ConfigError: one of them cannot be made, or a package for videos is missing.
+        """
+        config, environment, logger = self.config, self.environment, self.config.logger
+        self._env_steps = self.resumed["env_steps"] if self.resumed else 0
+        self._algorithm = make_algorithm(config, self.problem)
+        self._callbacks = make_callbacks(config.callbacks)
+        self._film: Callable[[PolicySnapshot, int], Path] | None = None
+        if logger.video_every is not None:
+            # These imports are slow, and few runs have videos.
+            from walle.policy.acting import Origin
+            from walle.policy.loading import policy_from
+            from walle.policy.video import film_while_learning
+
+            origin = Origin(self.directory, config.algo.name, 0, config.seed)
+            policy = policy_from(self._algorithm, environment.env, environment.lane, origin)
+            ending = ".gif" if logger.name == "tensorboard" else ".mp4"
+            self._film = film_while_learning(self.directory, ending, policy, logger.video_steps)
+
+    def run(self, signals: Signals, events: EventLog) -> RunResult:
+        """Starts the processes, connects them with the agent, runs it, and closes all.
+
+        Raises:
+            WorkerDeathError: a learner was killed.
+            Interrupted: a signal arrived before the agent could learn.
+        """
+        config, timer = self.config, self.timer
+        with ExitStack() as stack:
+            stack.callback(end_orphans)
+            learners: Learners | None = None
+            if config.learners > 1:  # besides the agent
+                # Most runs have one learner and can do without this import.
+                from walle.learning.sharing.learners import Learners, make_learner_tasks
+
+                make: Any = partial(algos.make, config.algo, NetSettings.of(config.net))
+                threads = config.learner.threads
+                tasks = make_learner_tasks(config.learners, make, self.problem, threads)
+                learners = Learners(tasks)
+                stack.callback(learners.close)
+            trace = self.directory / "trace.csv" if config.trace else None
+            if trace and not (self.resumed and trace.exists()):
+                TraceFile.create(trace)
+
+            sampling = self._make_sampling(signals, learners, trace)
+            stack.callback(sampling.close)
+            events.listen(sampling.events.report)
+            if learners is not None:
+                shared: Any = self._algorithm  # with shards, so also a `Learnable`
+                learners.join(shared, config.device)
+
+            agent = self._make_agent(sampling, trace)
+            stack.callback(agent.close)
+            if self.resumed is None:
+                for line in warnings(config, self.problem.longest_episode):
+                    agent.recorder.say(line)
+
+            with suppress(Interrupted):
+                agent.run(config.total_steps, signals)
+            stopped_by = agent.callbacks.stopped_by
+            if (reason := stop_reason(stopped_by)) and signals.received is None:
+                agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
+            means = agent.recorder.eval_mean, agent.best, agent.recorder.tracker.return_mean
+            return RunResult(*means, agent.env_steps, timer.wall_s, signals.received, stopped_by)
+
+    def _make_sampling(
+        self, signals: Signals, learners: Learners | None, trace: Path | None
+    ) -> Sampling:
+        """Starts the sampler processes, or builds a sampler in this process for sampler=serial.
+
+        Raises:
+            ConfigError: the rounds need more memory than this machine has.
+        """
+        config, environment, algorithm = self.config, self.environment, self._algorithm
+        sampler, slots = config.sampler, config.slots
+        earlier = self.resumed["lanes"] if self.resumed else []
+        blocks = [LaneBlock.loaded(block) for block in earlier]
+        spans = (trace, self.timer.start_ns) if trace else None
+        tasks = make_tasks(config, self.problem, environment, algorithm, blocks, spans)
+        shape = partial(rollout_shape, config, self.problem, environment)
+        shapes = [shape(len(task.lanes)) for task in tasks]
+        check_memory(shapes, slots, config.batch_size)
+        if isinstance(sampler, SerialSampler):
+            events = EventLog()
+            watchdog = self._make_watchdog(events.report)
+            return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
+        exact = not sampler.lag.free_running and not config.whole_episodes
+        patience = Patience(
+            balance=sampler.balance and exact and environment.moves,
+            restarts=sampler.restarts,
+            timeout_s=sampler.timeout_s,
         )
-        stack.callback(sampling.close)
-        events.listen(sampling.events.report)
-        if learners is not None:
-            shared: Any = algorithm  # with shards, so also a `Learnable`
-            learners.join(shared, config.device)
+        snapshot = algorithm.snapshot()
+        if isinstance(sampler, RaySampler):
+            # Few runs need these imports.
+            from walle.sampling.cluster.members import ClusterSettings
+            from walle.sampling.cluster.sampling import Plan, RaySampling
 
-        agent = make_agent(config, directory, parts, sampling, timer, trace, resumed)
-        stack.callback(agent.close)
-        if resumed is None:
-            for line in warnings(config, problem.longest_episode):
-                agent.recorder.say(line)
-
-        with suppress(Interrupted):
-            agent.run(config.total_steps, signals)
-        stopped_by = agent.callbacks.stopped_by
-        if (reason := stop_reason(stopped_by)) and signals.received is None:
-            agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
-        return RunResult(
-            *agent.returns, agent.env_steps, timer.wall_s, signals.received, stopped_by
+            plan = Plan(tasks[0], shape, len(snapshot.vector), slots, patience)
+            cluster = ClusterSettings(
+                sampler.address, sampler.nodes, sampler.per_node, sampler.mismatch
+            )
+            return RaySampling(
+                plan, snapshot, cluster, lag=sampler.lag, signals=signals, others=learners
+            )
+        return ProcessSampling(
+            tasks,
+            shapes,
+            lag=sampler.lag,
+            vector_length=len(snapshot.vector),
+            slots=slots,
+            enough=1 if algorithm.capabilities.every_rollout else config.batch_size,
+            max_staleness=config.algo.staleness_bound,
+            signals=signals,
+            patience=patience,
+            others=learners,
         )
+
+    def _make_watchdog(self, say: Callable[[str], None]) -> Watchdog:
+        """Makes the watchdog over work in this process, with the samplers' time limit."""
+
+        def record_end(text: str) -> None:
+            ended = timestamp()
+            update_status(self.directory, state="failed", exit_code=1, error=text, ended=ended)
+
+        return Watchdog(self.config.sampler.timeout_s, say, record_end)
+
+    def _make_agent(self, sampling: Sampling, trace: Path | None) -> Agent:
+        """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
+        config, directory, timer = self.config, self.directory, self.timer
+        environment, algorithm, resumed = self.environment, self._algorithm, self.resumed
+        settings, logger, lag = asdict(config), config.logger, config.sampler.lag
+        options = {**logger.options, "job_type": config.algo.name}
+        resumed_at = self._env_steps if resumed else None
+        recorder = Recorder(
+            directory=directory,
+            timer=timer,
+            tracker=EpisodeTracker(sampling.owners, logger.return_window),
+            lock_step=lag.lock_step,
+            sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
+            progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
+            trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
+            video_is_due=Every(logger.video_every, self._env_steps),
+            film_snapshot=self._film,
+            earlier=resumed["recorder"] if resumed else None,
+        )
+        evaluator = None
+        if config.eval.every is not None:
+            evaluator = Evaluator(
+                environment.env,
+                algorithm.policy_factory(),
+                algorithm.obs_clip,
+                episodes=config.eval.episodes,
+                seed=config.seed,
+                stochastic=config.eval.stochastic,
+            )
+        is_due = Every(config.checkpoint.every, self._env_steps)
+        stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
+        agent = Agent(
+            algorithm=algorithm,
+            sampling=sampling,
+            recorder=recorder,
+            evaluator=evaluator,
+            evaluation_is_due=Every(config.eval.every, self._env_steps),
+            watchdog=self._make_watchdog(recorder.say),
+            checkpoints=checkpoints,
+            callbacks=Callbacks(self._callbacks, timer, directory, recorder),
+            timer=timer,
+            lag=lag,
+            quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
+            # Other learners, and under lag samplers, can die in the middle of an update. The rounds
+            # of a replay buffer are too short to keep the state before each for the samplers' sake.
+            undo=config.learners > 1 or (not lag.lock_step and algorithm.replay is None),
+        )
+        if resumed:
+            agent.load_state_dict(resumed)
+        return agent
 
 
 def make_problem(config: Config) -> tuple[Problem, Probe]:
@@ -254,45 +386,6 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     return algorithm
 
 
-class Parts(NamedTuple):
-    """The parts of a run that exist before its processes start."""
-
-    problem: Problem
-    environment: Probe  # what a trial of the environment found
-    algorithm: Algorithm
-    callbacks: Mapping[str, Callback]
-    filming: Filming | None
-
-
-def make_parts(
-    config: Config,
-    directory: Path,
-    problem: Problem,
-    environment: Probe,
-    resumed: dict[str, Any] | None,
-) -> Parts:
-    """Makes the algorithm, the callbacks and what films episodes.
-
-    Raises:
-        ConfigError: one of them cannot be made, or a package for videos is missing.
-    """
-    algorithm = make_algorithm(config, problem)
-    callbacks, filming = make_callbacks(config.callbacks), None
-    if config.logger.video_every is not None:
-        # These imports are slow, and few runs have videos.
-        from walle.policy.acting import Origin
-        from walle.policy.loading import policy_from
-        from walle.policy.video import film_while_learning
-
-        origin = Origin(directory, config.algo.name, 0, config.seed)
-        policy = policy_from(algorithm, environment.env, environment.lane, origin)
-        ending = ".gif" if config.logger.name == "tensorboard" else ".mp4"
-        film = film_while_learning(directory, ending, policy, config.logger.video_steps)
-        env_steps = resumed["env_steps"] if resumed else 0
-        filming = Filming(Every(config.logger.video_every, env_steps), film)
-    return Parts(problem, environment, algorithm, callbacks, filming)
-
-
 def make_tasks(
     config: Config,
     problem: Problem,
@@ -336,129 +429,10 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
         steps = capacity(batch_size, config.lanes, problem.longest_episode) * lanes
         lanes, packed, lane_state = 1, lanes, 0
     state = NetSettings.of(config.net).state_size
-    sizes = (packed, state, lane_state, problem.obs_layout.dtype)
-    return RolloutShape.of(steps, lanes, problem.obs_dim, problem.action_space, *sizes)
-
-
-def make_sampling(
-    config: Config,
-    directory: Path,
-    tasks: Sequence[SamplerTask],
-    shape: Callable[[int], RolloutShape],
-    environment: Probe,
-    algorithm: Algorithm,
-    signals: Signals,
-    learners: Learners | None,
-) -> Sampling:
-    """Starts the sampler processes, or builds a sampler in this process for sampler=serial.
-
-    Raises:
-        ConfigError: the rounds need more memory than this machine has.
-    """
-    sampler, slots = config.sampler, config.slots
-    shapes = [shape(len(task.lanes)) for task in tasks]
-    check_memory(shapes, slots, config.batch_size)
-    if isinstance(sampler, SerialSampler):
-        events = EventLog()
-        watchdog = make_watchdog(config, directory, events.report)
-        return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
-    exact = not sampler.lag.free_running and not config.whole_episodes
-    patience = Patience(
-        balance=sampler.balance and exact and environment.moves,
-        restarts=sampler.restarts,
-        timeout_s=sampler.timeout_s,
-    )
-    snapshot = algorithm.snapshot()
-    if isinstance(sampler, RaySampler):
-        # Few runs need these imports.
-        from walle.sampling.cluster.members import ClusterSettings
-        from walle.sampling.cluster.pools import Plan
-        from walle.sampling.cluster.sampling import RaySampling
-
-        plan = Plan(tasks[0], shape, len(snapshot.vector), slots, patience)
-        cluster = ClusterSettings.of(sampler)
-        return RaySampling(
-            plan, snapshot, cluster, lag=sampler.lag, signals=signals, others=learners
-        )
-    return ProcessSampling(
-        tasks,
-        shapes,
-        lag=sampler.lag,
-        vector_length=len(snapshot.vector),
-        slots=slots,
-        enough=1 if algorithm.capabilities.every_rollout else config.batch_size,
-        max_staleness=config.algo.staleness_bound,
-        signals=signals,
-        patience=patience,
-        others=learners,
-    )
-
-
-def make_watchdog(config: Config, directory: Path, say: Callable[[str], None]) -> Watchdog:
-    """Makes the watchdog over work in this process, with the samplers' time limit."""
-
-    def record_end(text: str) -> None:
-        ended = timestamp()
-        update_status(directory, state="failed", exit_code=1, error=text, ended=ended)
-
-    return Watchdog(config.sampler.timeout_s, say, record_end)
-
-
-def make_agent(
-    config: Config,
-    directory: Path,
-    parts: Parts,
-    sampling: Sampling,
-    timer: Timer,
-    trace: Path | None,
-    resumed: dict[str, Any] | None,
-) -> Agent:
-    """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
-    environment, algorithm = parts.environment, parts.algorithm
-    settings, logger, lag = to_dict(config), config.logger, config.sampler.lag
-    env_steps = resumed["env_steps"] if resumed else 0
-    options = {**logger.options, "job_type": config.algo.name}
-    recorder = Recorder(
-        directory,
-        timer,
-        EpisodeTracker(sampling.owners, logger.return_window),
-        lock_step=lag.lock_step,
-        sinks=make_sinks(logger.name, directory, settings, options, env_steps if resumed else None),
-        progress=make_progress(logger.progress, config.total_steps, logger.print_every_s),
-        trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
-        filming=parts.filming,
-        earlier=resumed["recorder"] if resumed else None,
-    )
-    evaluator = None
-    if config.eval.every is not None:
-        evaluator = Evaluator(
-            environment.env,
-            algorithm.policy_factory(),
-            algorithm.obs_clip,
-            episodes=config.eval.episodes,
-            seed=config.seed,
-            stochastic=config.eval.stochastic,
-        )
-    watchdog = make_watchdog(config, directory, recorder.say)
-    stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
-    due = Every(config.checkpoint.every, env_steps)
-    agent = Agent(
-        algorithm,
-        sampling,
-        recorder,
-        Evaluations(evaluator, Every(config.eval.every, env_steps), watchdog),
-        CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, due),
-        Callbacks(parts.callbacks, timer, directory, recorder),
-        timer,
-        lag=lag,
-        quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
-        # Other learners, and under lag samplers, can die in the middle of an update. The rounds of
-        # a replay buffer are too short to keep the state before each for the samplers' sake.
-        undo=config.learners > 1 or (not lag.lock_step and algorithm.replay is None),
-    )
-    if resumed:
-        agent.load_state_dict(resumed)
-    return agent
+    space = problem.action_space
+    action_dtype = "float32" if isinstance(space, gym.spaces.Box) else "int64"
+    arrays = ((problem.obs_dim,), problem.obs_layout.dtype, space.shape or (), action_dtype)
+    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
 def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:

@@ -121,11 +121,6 @@ class Rollout(NamedTuple):
         cut: dict[str, Any] = {name: getattr(self, name)[begin:end] for name in STEP_FIELDS}
         return self._replace(**{**cut, "obs": self.obs[begin : end + 1]})
 
-    def columns(self, begin: int, end: int) -> Rollout:
-        """Views of the columns from `begin` to `end` (excluded)."""
-        cut: dict[str, Any] = {name: getattr(self, name)[:, begin:end] for name in STEP_FIELDS}
-        return self._replace(**cut, **{n: getattr(self, n)[begin:end] for n in LANE_FIELDS})
-
     def successors(self) -> AnyArray:
         """The true successor of every step, also where an episode ended: [T, L, *O]."""
         ended = self.ended

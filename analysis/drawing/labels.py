@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -10,11 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.comparing.matching import WORKERS
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import Run, Scalar
-from walle.analysis.measuring.design import NAMING_LEAVES, design
-from walle.analysis.measuring.groups import Cell, learnt, lines
+from walle.analysis.measuring.comparisons import WORKERS
+from walle.analysis.measuring.groups import NAMING_LEAVES, Cell, design, learnt, lines
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
 from walle.analysis.writing.format import joined
@@ -22,10 +22,7 @@ from walle.analysis.writing.format import joined
 COLUMNS = {
     ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
     ("eval", "return_mean"): "return, mean of\nan evaluation",
-    ("iterations", "env_steps"): "environment steps",
     ("iterations", "round_steps"): "environment steps\nof an iteration",
-    ("eval", "env_steps"): "environment steps",
-    ("episodes", "env_steps"): "environment steps",
 }
 
 BASELINE = "baseline"
@@ -33,15 +30,16 @@ NUMBER = re.compile(rf"({'|'.join(key.split('.')[-1] for key in WORKERS)})( =)? 
 
 
 class Label(NamedTuple):
-    """The words that tell a line from the others, without what all runs share and the task."""
+    """The words that distinguish a line from the others, without the task."""
 
     value: str  # of the key that the figure compares by, such as `n = 1` or `ppo`; may be ''
     others: str = ""  # the values of other keys that differ, such as `a2c`; may be ''
+    same: tuple[str, ...] = ()  # the labels of the identical lines that are drawn as this one
 
     @property
     def text(self) -> str:
         """Both parts."""
-        return joined(self)
+        return joined((self.value, self.others))
 
 
 Groups = dict[tuple[str, Label], list[str]]  # the names of the runs, by task and label
@@ -58,9 +56,8 @@ def of_runs(sweep: Sweep, by: str) -> dict[str, Label]:
     varies = len(set(sweep.values(by))) > 1
     found = {}
     for run, value, line, _ in design(sweep, by).itertuples(index=False):
-        others = [part for part in line.split(", ") if part and part != tasks[run]]
         own = of_value(by, value) if varies and str(value) != tasks[run] else ""
-        found[run] = Label(own, ", ".join(others))
+        found[run] = Label(own, without_task(line, tasks[run]))
     return found
 
 
@@ -73,42 +70,33 @@ def of_value(key: str, value: Scalar) -> str:
 def groups(sweep: Sweep, by: str | None) -> Groups:
     """The names of the runs of each line, by task and label; without `by` of a baseline."""
     tasks = {run.name: task_of(run) for run in sweep.runs}
-    label_of = of_runs(sweep, by or "seed")
-    if by is None:
-        label_of = {run: Label(BASELINE, label.others) for run, label in label_of.items()}
     found: Groups = {}
-    for run, label in label_of.items():
-        found.setdefault((tasks[run], label), []).append(run)
+    for run, label in of_runs(sweep, by or "seed").items():
+        named = label if by else label._replace(value=BASELINE)
+        found.setdefault((tasks[run], named), []).append(run)
     return found
 
 
-def merged(
-    sweep: Sweep, found: Groups, frame: pd.DataFrame, y: str
-) -> tuple[Groups, dict[tuple[str, Label], tuple[str, ...]]]:
-    """The groups, with those of a task in one that learnt the same; of each seed one run counts.
-
-    Beside them stand the labels of those that are in one.
-    """
+def merged(sweep: Sweep, separate: Groups, frame: pd.DataFrame, y: str) -> Groups:
+    """The groups, with those of a task in one that learnt the same; of each seed one run counts."""
     rows = learnt(frame, y)
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     once: Groups = {}
-    same: dict[tuple[str, Label], tuple[str, ...]] = {}
-    for task in dict.fromkeys(task for task, _ in found):
-        mine = {label.text: runs for (of, label), runs in found.items() if of == task}
-        full = {label.text: label for of, label in found if of == task}
+    for task in dict.fromkeys(task for task, _ in separate):
+        mine = {label.text: (label, runs) for (of, label), runs in separate.items() if of == task}
         series = {
             text: {seeds[run]: rows[run] for run in runs if run in rows}
-            for text, runs in mine.items()
+            for text, (_, runs) in mine.items()
         }
         for texts in identical_groups(series):
-            every = [run for text in texts for run in mine[text]]
-            longest = sorted(every, key=lambda run: -len(rows.get(run, ())))
-            one = {seeds[run]: run for run in reversed(longest)} if len(texts) > 1 else {}
-            label = full[texts[0]] if len(texts) == 1 else Label(one_text(texts, list(full)))
-            once[task, label] = list(one.values()) or every
+            label, runs = mine[texts[0]]
             if len(texts) > 1:
-                same[task, label] = tuple(texts)
-    return once, same
+                label = Label(one_text(texts, list(mine)), same=tuple(texts))
+                every = [run for text in texts for run in mine[text][1]]
+                longest = sorted(every, key=lambda run: -len(rows.get(run, ())))
+                runs = list({seeds[run]: run for run in reversed(longest)}.values())
+            once[task, label] = runs
+    return once
 
 
 def one_text(together: Sequence[str], every: Sequence[str]) -> str:
@@ -130,36 +118,27 @@ def of_column(file: str, column: str) -> str:
     """The label of a column of FILE.csv, with its unit in brackets."""
     if (file, column) in COLUMNS:
         return COLUMNS[file, column]
-    if column.endswith("_per_s"):
-        return f"{column.removesuffix('_per_s').replace('_', ' ')} (1/s)"
-    if column.endswith("_s"):
-        return f"{column.removesuffix('_s').replace('_', ' ')} (s)"
-    return column.replace("_", " ")
+    for ending, unit in (("_per_s", " (1/s)"), ("_s", " (s)")):
+        if column.endswith(ending):
+            return column.removesuffix(ending).replace("_", " ") + unit
+    return "environment steps" if column == "env_steps" else column.replace("_", " ")
 
 
-def identical_groups(
-    learnt: Mapping[str, Mapping[Scalar, FloatArray]],
-) -> list[list[str]]:
+def identical_groups(learnt: Mapping[str, Mapping[Scalar, FloatArray]]) -> list[list[str]]:
     """The labels of `learnt` in groups whose runs learnt the same at every seed they share."""
 
-    def agree(a: FloatArray, b: FloatArray) -> bool:  # as far as the shorter one goes
-        rows = min(len(a), len(b))
-        return bool(rows) and np.array_equal(a[:rows], b[:rows], equal_nan=True)
-
-    def informative(a: FloatArray, b: FloatArray) -> bool:
-        # With one seed the first row is the same, whatever is learnt from it.
-        return bool(np.isfinite(a[1 : min(len(a), len(b))]).all(axis=1).any())
+    def alike(pairs: list[tuple[FloatArray, FloatArray]]) -> bool:
+        # As far as the shorter one goes. With one seed the first row is the same, whatever is
+        # learnt from it.
+        cut = [(a[: len(b)], b[: len(a)]) for a, b in pairs]
+        same = all(len(a) and np.array_equal(a, b, equal_nan=True) for a, b in cut)
+        return same and any(np.isfinite(a[1:]).all(axis=1).any() for a, _ in cut)
 
     groups: list[list[str]] = []
     for label, mine in learnt.items():
         for group in groups:
-            pairs = [
-                (mine[seed], learnt[other][seed])
-                for other in group
-                for seed in mine
-                if seed in learnt[other]
-            ]
-            if all(agree(*pair) for pair in pairs) and any(informative(*pair) for pair in pairs):
+            others = [learnt[other] for other in group]
+            if alike([(mine[s], other[s]) for other in others for s in mine if s in other]):
                 group.append(label)
                 break
         else:
@@ -201,18 +180,14 @@ def looks(names: Iterable[str]) -> dict[str, style.Look]:
     return {name: style.look(i) for i, name in enumerate(dict.fromkeys(names))}
 
 
-def axes_of(
-    tasks: Collection[str], rows: int = 1, *, height: float, sharey: bool = False
-) -> tuple[style.Figure, list[list[style.Axes]]]:
+def axes_of(tasks: Collection[str], rows: int = 1) -> tuple[style.Figure, list[list[style.Axes]]]:
     """A figure with a panel for each task in each row; many tasks take more rows of panels.
 
     A row of a single task is one panel, and three such rows stand side by side.
     """
     count = len(tasks)
     columns = count if 1 < count <= PANELS else PANELS
-    figure, axes = style.small_multiples(
-        rows * count, height=height, columns=columns, sharey=sharey
-    )
+    figure, axes = style.panels(rows * count, height=2.5, columns=columns)
     if count > 1:
         for area, task in zip(axes, [*tasks] * rows, strict=True):
             area.set_title(task)
@@ -223,16 +198,13 @@ def aside(
     places: Mapping[Scalar, float], number: int, count: int, *, log: bool = False
 ) -> dict[Scalar, float]:
     """The places of line `number` of `count` lines, beside the ticks; of a lone line the ticks."""
-    ordered = sorted(places.values())
     if count < 2:
         return dict(places)
-    shift = number - (count - 1) / 2
-    if log:
-        least = min((b / a for a, b in pairwise(ordered)), default=2.0)
-        whole = ordered[-1] / ordered[0] if len(ordered) > 1 else 2.0
-        step = min(whole**SPREAD, least ** (GAP / count))
-        return {value: place * step**shift for value, place in places.items()}
+    if log:  # the same between powers of two
+        powers = {value: math.log2(place) for value, place in places.items()}
+        return {value: 2**power for value, power in aside(powers, number, count).items()}
+    ordered = sorted(places.values())
     least = min((b - a for a, b in pairwise(ordered)), default=1.0)
     whole = ordered[-1] - ordered[0] if len(ordered) > 1 else 1.0
-    step = min(SPREAD * whole, GAP * least / count)
-    return {value: place + step * shift for value, place in places.items()}
+    step = min(SPREAD * whole, GAP * least / count) * (number - (count - 1) / 2)
+    return {value: place + step for value, place in places.items()}

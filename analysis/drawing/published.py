@@ -54,7 +54,8 @@ def draw(axes: style.Axes, rows: pd.DataFrame, column: str) -> None:
         )
 
 
-def returns(task: str) -> pd.DataFrame:
-    """The published returns of a task, such as `HalfCheetah`, of any version."""
+def returns(task: str, *algorithms: str) -> pd.DataFrame:
+    """The published returns of a task in any version; those of PPO for `ppo_kl` too."""
     rows = pd.read_csv(REFERENCE / "returns_published.csv")
-    return rows[rows["task"] == task].reset_index(drop=True)
+    names = {algorithm.split("_")[0].upper() for algorithm in algorithms}
+    return rows[(rows["task"] == task.split("-")[0]) & rows["algorithm"].isin(names)]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring.design import sort_key
+from walle.analysis.measuring.groups import sort_key
 from walle.analysis.writing.format import counted
 
 if TYPE_CHECKING:
@@ -43,7 +42,6 @@ SECTIONS = {
     "log": ("#929292", "----"),
     "wait_policy": ("#e4e4e4", ""),
     "wait_slot": ("#e4e4e4", "oo"),
-    "wait_experience": ("#e4e4e4", ""),
     "other": ("#ffffff", ""),
 }
 LEGEND_HANDLE_INCHES = 0.42
@@ -103,9 +101,7 @@ def look(index: int) -> Look:
 
 def section(name: str) -> tuple[str, str]:
     """The colour and hatch of a section of time; of one without a colour those of `other`."""
-    if name.startswith("wait"):
-        return SECTIONS.get(name, SECTIONS["wait_policy"])
-    return SECTIONS.get(name, SECTIONS["other"])
+    return SECTIONS.get(name, SECTIONS["wait_policy" if name.startswith("wait") else "other"])
 
 
 @contextmanager
@@ -119,23 +115,19 @@ def paper() -> Iterator[None]:
 
 
 def panels(
-    columns: int, rows: int = 1, *, height: float = 2.5, sharey: bool = False, page: bool = False
+    count: int, *, height: float, columns: int = 3, sharey: bool = False, page: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `columns` x `rows` axes: as wide as a page if `page` or for several columns."""
+    """A figure of `count` axes in rows of at most `columns`, each row of the given height.
+
+    It is as wide as a column of a paper, or as a page if `page` or for several columns.
+    """
     from matplotlib.figure import Figure
 
+    columns = min(count, columns)
+    rows = -(-count // columns)
     width = PAGE_INCHES if page or columns > 1 else COLUMN_INCHES
     figure = Figure(figsize=(width, height * rows))
-    grid = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
-    return figure, list(grid.ravel())
-
-
-def small_multiples(
-    count: int, *, height: float, columns: int = 3, sharey: bool = False
-) -> tuple[Figure, list[Axes]]:
-    """A figure of `count` axes in rows of at most `columns`."""
-    columns = min(count, columns)
-    figure, axes = panels(columns, -(-count // columns), height=height, sharey=sharey)
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel())
     for area in axes[count:]:
         area.remove()
     return figure, axes[:count]
@@ -169,13 +161,6 @@ def finish(figure: Figure, title: str | None) -> None:
     sns.despine(fig=figure)
     if title:
         figure.suptitle(title, fontsize=9)
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes the figure in the format of the file's ending; the same data give the same bytes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    undated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    figure.savefig(path, metadata=undated.get(path.suffix[1:]))
 
 
 def legend(figure: Figure) -> None:
@@ -226,10 +211,8 @@ def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
     value, low, high = interval
     if low != low or high != high:
         return
-    bar = Line2D(
-        [x, x], [low, high], color=color, linewidth=1.1, marker="_", gid=INTERVAL, zorder=2
-    )
-    bar.set_markersize(4)
+    bar = Line2D([x, x], [low, high], color=color, linewidth=1.1, marker="_", gid=INTERVAL)
+    bar.set(markersize=4, zorder=2)
     axes.add_artist(bar)  # which, unlike a plotted line, leaves the limits alone
     reach = INTERVAL_REACH * abs(value)
     axes.update_datalim([(x, max(low, value - reach)), (x, min(high, value + reach))])
@@ -238,20 +221,14 @@ def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
 def _cut_intervals(axes: Axes) -> None:
     """Draws an arrow where the axis cuts a bar; the limits have to be those of the figure."""
     bottom, top = axes.get_ylim()
-    for bar in [artist for artist in axes.get_children() if artist.get_gid() == INTERVAL]:
-        (x, _), (low, high) = bar.get_data()  # type: ignore[attr-defined]
-        for beyond, place, marker in ((low < bottom, 0, "v"), (high > top, 1, "^")):
-            if beyond:
-                axes.plot(
-                    x,
-                    place,
-                    marker,
-                    color=bar.get_color(),  # type: ignore[attr-defined]
-                    markersize=4,
-                    transform=axes.get_xaxis_transform(),
-                    clip_on=False,
-                    zorder=3,
-                )
+    same: Any = {"ms": 4, "transform": axes.get_xaxis_transform(), "clip_on": False, "zorder": 3}
+    for bar in [line for line in axes.get_lines() if line.get_gid() == INTERVAL]:
+        ends: Any = bar.get_data()
+        (x, _), (low, high) = ends
+        if low < bottom:
+            axes.plot(x, 0, "v", color=bar.get_color(), **same)
+        if high > top:
+            axes.plot(x, 1, "^", color=bar.get_color(), **same)
     axes.set_ylim(bottom, top)
 
 
@@ -315,13 +292,6 @@ def mark_cores(axes: Axes, cores: int) -> None:
     if cores < 1 or not low < cores < high:
         return
     axes.axvline(cores, color=IDEAL_GREY, linestyle=":", linewidth=1, zorder=0)
-    axes.annotate(
-        counted(cores, "core"),
-        (cores, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(2, -1),
-        textcoords="offset points",
-        va="top",
-        fontsize=7,
-        color=PAPER_GREY,
-    )
+    look: Any = {"va": "top", "fontsize": 7, "color": PAPER_GREY}
+    place = (cores, 1), (2, -1), ("data", "axes fraction"), "offset points"
+    axes.annotate(counted(cores, "core"), *place, **look)

@@ -1,5 +1,6 @@
 """Gathers a quantity of many runs at every point of a figure's axis, with intervals.
 
+The configurations decide which runs are values of the axis, which are lines, and which are repeats.
 Repeats of the same seconds have one relative variance, or are compared within blocks.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,11 +17,140 @@ import pandas as pd
 
 from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import stats
-from walle.analysis.measuring.design import design
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import NAMES, Sweep
 from walle.analysis.writing.format import counted, listed
 from walle.errors import nearest
+
+NAMING_LEAVES = ("id", "name")
+
+
+def resolve_key(sweep: Sweep, key: str) -> str:
+    """The full configuration key for `key`: a key, a group's name (`env`) or a last part (`n`).
+
+    Raises:
+        BadInputError: no key fits, or several do.
+    """
+    known = sorted({k for run in sweep.runs for k in run.config})
+    if key in known:
+        return key
+    of_group = [f"{key}.{leaf}" for leaf in NAMING_LEAVES if f"{key}.{leaf}" in known]
+    leaves = [k for k in known if k.endswith(f".{key}")]
+    of_leaf = [k for k in leaves if k in sweep.varying] or leaves
+    if of_group:
+        return next((k for k in of_group if k in sweep.varying), of_group[0])
+    if len(of_leaf) == 1:
+        return of_leaf[0]
+    if of_leaf:
+        raise BadInputError(f"--by {key}: choose one of: {', '.join(of_leaf)}")
+    near = nearest(key, sweep.varying or known)
+    raise BadInputError(f"--by {key}: no such configuration key; {near}")
+
+
+def numeric_axis(sweep: Sweep, key: str | None) -> str:
+    """The full configuration key of an axis of numbers above zero, by default one that varies.
+
+    Without `key` it is `sampler.n` where it varies or no number does.
+
+    Raises:
+        BadInputError: the key does not exist, or a value is not such a number.
+    """
+    if key is None:
+        candidates = ("sampler.n", "learner.n", *line_keys(sweep, ""))
+        varying = [k for k in candidates if k in sweep.varying]
+        return next((k for k in varying if all(map(is_positive, sweep.values(k)))), "sampler.n")
+    by = resolve_key(sweep, key)
+    odd = [value for value in sweep.values(by) if not is_positive(value)]
+    if odd:
+        raise BadInputError(
+            f"--by {key}: this figure's axis needs numbers above 0, {by} is {odd[0]!r}"
+        )
+    return by
+
+
+def axis_of(sweep: Sweep) -> str:
+    """The key that a figure compares by default: `sampler.n` where it varies or nothing does.
+
+    Otherwise it is the first key that varies.
+    """
+    if "sampler.n" in sweep.varying:
+        return "sampler.n"
+    return next(iter(line_keys(sweep, "")), "sampler.n")
+
+
+def line_keys(sweep: Sweep, *by: str) -> list[str]:
+    """The fewest varying keys that distinguish the lines of a figure over the keys `by`.
+
+    `env=hopper,ant` changes `env.id` together with other keys of the group: one of these keys is
+    enough. A key that `by` determines is not needed.
+    """
+    chosen: list[str] = []
+    candidates = [key for key in sweep.varying if key not in (*by, *NAMES)]
+    for key in sorted(candidates, key=_plainness):
+        if not _determined(sweep, key, [*by, *chosen]):
+            chosen.append(key)
+    return chosen
+
+
+def changing_together(sweep: Sweep, by: str) -> dict[str, list[str]]:
+    """The varying keys that stand in no label, by the keys of a figure that they change with.
+
+    A name (`algo.name`) stands for the other keys of its group, which need no word.
+    """
+    lines = line_keys(sweep, by)
+    named = [by, *lines] if by in sweep.varying else lines
+    groups = [k.rsplit(".", 1)[0] + "." for k in named if k.split(".")[-1] in NAMING_LEAVES]
+    together: dict[str, list[str]] = {}
+    for key in sorted(sweep.varying, key=_plainness):
+        if key in (*named, *NAMES) or key.startswith(tuple(groups)):
+            continue
+        alone = [other for other in named if _determined(sweep, key, [other])]
+        together.setdefault(alone[0] if alone else " and ".join(named), []).append(key)
+    return together
+
+
+def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
+    """A row a run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
+
+    Rows that agree in `by`, `line` and the keys `known`, which stand in no label, are repeats. The
+    rows are ordered by line and value.
+    """
+    keys = line_keys(sweep, by, *known)
+    rows = []
+    for run in sweep.runs:
+        parts = []
+        for key in keys:
+            leaf, value = key.split(".")[-1], run.config.get(key, "null")
+            name = key if key == "learner.n" else leaf  # `n` alone is the number of samplers
+            parts.append(str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{name} {value}")
+        seed = run.config.get("seed", "")
+        rows.append((run.name, run.config.get(by, "null"), ", ".join(parts), seed))
+    rows.sort(key=lambda row: (row[2], sort_key(row[1])))
+    return pd.DataFrame(rows, columns=["run", "by", "line", "seed"])
+
+
+def is_positive(value: Scalar) -> bool:
+    """Whether a value is a number above zero, as a number of workers is."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def sort_key(value: Scalar) -> tuple[int, float, str]:
+    """Sorts numbers by size, then everything else by text."""
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
+
+def _plainness(key: str) -> tuple[bool, int, str]:
+    return key.split(".")[-1] not in NAMING_LEAVES, key.count("."), key
+
+
+def _determined(sweep: Sweep, key: str, by: Iterable[str]) -> bool:
+    """Whether runs that agree in all of `by` always agree in `key`."""
+    seen: dict[tuple[Scalar, ...], Scalar] = {}
+    columns = zip(*(sweep.values(k) for k in by), strict=True)
+    return all(
+        seen.setdefault(known, value) == value
+        for known, value in zip(columns, sweep.values(key), strict=True)
+    )
 
 
 @dataclass(frozen=True)
@@ -37,12 +167,9 @@ class Cell:
     names: tuple[str, ...]  # the runs
     seeds: int  # the number of different seeds among the runs
     oversubscribed: bool  # whether a run needed more cores than it had
-    independent: float | None = None  # the number of independent values; None: as many as `values`
-    # The degrees of freedom of the spread; None: one less than the independent values
-    freedom: float | None = None
-    centre: float | None = None  # a centre of the runs other than their mean
-    # The seconds in comparisons, where cells are compared within blocks
-    paired: float | None = None
+    dof: float  # the degrees of freedom of the spread
+    mean: float  # the mean or, in blocks, the median over the runs
+    compared: float  # the mean for comparisons with other cells
     blocks: tuple[str, ...] = ()  # the block of each run, where cells are compared within blocks
     # The bounds of the mean's own interval, where the spread is not that of `values`
     own: tuple[float, float] | None = None
@@ -52,26 +179,10 @@ class Cell:
         """The line and the value on the axis."""
         return self.line, self.by
 
-    @property
-    def mean(self) -> float:
-        """The mean over the runs, or `centre` in its place."""
-        return float(self.values.mean()) if self.centre is None else self.centre
-
-    @property
-    def compared(self) -> float:
-        """The mean for comparisons with other cells: what `draws` are draws of."""
-        return self.mean if self.paired is None else self.paired
-
-    @property
-    def dof(self) -> float:
-        """The degrees of freedom of the spread."""
-        size = self.values.size if self.independent is None else self.independent
-        return size - 1 if self.freedom is None else self.freedom
-
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
-        own = stats.mean_bounds(self.values, positive=positive, size=self.independent)
-        return stats.Interval(self.mean, *(self.own or map(float, own)))
+        ends = stats.mean_bounds(self.values, positive=positive, size=self.dof + 1)
+        return stats.Interval(self.mean, *(self.own or map(float, ends)))
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
@@ -111,14 +222,12 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         names = tuple(name for name in repeats if len(per_run.get(name, ())))
         if not names:
             continue
-        runs = [per_run[name] for name in names]
-        alone = len(runs) == 1
-        values = runs[0] if alone else np.array([r.mean() for r in runs])
+        alone = len(names) == 1
+        values = per_run[names[0]] if alone else np.array([per_run[n].mean() for n in names])
         size = min(values.size, stats.effective_size(values)) if alone else values.size
-        seeds = len({repeats[name] for name in names})
-        hollow = bool(strained & set(names))
-        draws = stats.mean_draws(values, rng, size=size)
-        cells.append(Cell(line, value, values, draws, names, seeds, hollow, independent=size))
+        draws, mean = stats.mean_draws(values, rng, size=size), float(values.mean())
+        seeds, hollow = len({repeats[name] for name in names}), bool(strained & set(names))
+        cells.append(Cell(line, value, values, draws, names, seeds, hollow, size - 1, mean, mean))
     return cells
 
 
@@ -174,31 +283,14 @@ class Spread(NamedTuple):
     dof: float
 
 
-class Spreads(NamedTuple):
-    """The spread of repeats: in all, and within blocks; the same where there are no blocks."""
-
-    total: Spread
-    within: Spread
-
-    @property
-    def freedom(self) -> float:
-        """The degrees of freedom of `total`: few where whole blocks differ (Satterthwaite 1946)."""
-        between = self.total.dof - self.within.dof
-        if not between or not self.total.deviation:
-            return self.total.dof
-        inside = self.within.deviation**2 * self.within.dof
-        outside = max(0.0, self.total.deviation**2 * self.total.dof - inside)
-        return (outside + inside) ** 2 / (outside**2 / between + inside**2 / self.within.dof)
-
-
 def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     """The cells with one relative variance of repeats for all of them.
 
     Logarithms of seconds are taken as cell + noise or, where the runs were measured in blocks, as
-    cell + block + noise. The noise has one variance; oversubscribed cells have another one if they
-    are enough to tell it. The degrees of freedom are those of all repeats together, so that an
-    interval at two seeds is not the ten times wider one that a single pair of values allows. Cells
-    without any repeat stay.
+    cell + block + noise. The noise has one variance; oversubscribed cells have another one where
+    they are enough to estimate it. The degrees of freedom are those of all repeats together, so
+    that an interval at two seeds is not the ten times wider one that a single pair of values
+    allows. Cells without any repeat stay.
 
     In blocks, a cell's own seconds are the median of its runs. Compared with other cells it has the
     seconds of its line's first cell times the median over the blocks of their ratio within a block:
@@ -208,30 +300,35 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
         return cells
     blocks = blocks_of(sweep, cells)
     whole = _spreads(cells, blocks)
-    rng, found = stats.generator(), []
+    rng, shared = stats.generator(), []
     for cell, (centre, paired_s) in zip(cells, _centres(cells, blocks), strict=True):
         alike = [other for other in cells if other.oversubscribed == cell.oversubscribed]
-        own = _spreads(alike, blocks)
-        spreads = own if min(own.total.dof, own.within.dof) >= FEWEST else whole
-        if min(spreads.total.dof, spreads.within.dof) < 1:
-            found.append(cell)
+        spreads = _spreads(alike, blocks)
+        total, within = spreads if min(spread.dof for spread in spreads) >= FEWEST else whole
+        if min(total.dof, within.dof) < 1:
+            shared.append(cell)
             continue
-        median = cell.runs > 2 and spreads.total != spreads.within
+        freedom, between = total.dof, total.dof - within.dof
+        if between and total.deviation:  # few where whole blocks differ (Satterthwaite 1946)
+            inside = within.deviation**2 * within.dof
+            outside = max(0.0, total.deviation**2 * total.dof - inside)
+            freedom = (outside + inside) ** 2 / (outside**2 / between + inside**2 / within.dof)
+        median = cell.runs > 2 and total != within
         shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if median else 1)
-        reach = math.exp(stats.student(spreads.freedom) * spreads.total.deviation / shrink)
-        normal = spreads.within.deviation / shrink * stats.normal_draws(rng)
-        found.append(
+        reach = math.exp(stats.student(freedom) * total.deviation / shrink)
+        normal = within.deviation / shrink * stats.normal_draws(rng)
+        shared.append(
             replace(
                 cell,
-                centre=centre,
-                paired=paired_s,
+                mean=centre,
+                compared=paired_s,
                 blocks=tuple(blocks[name] for name in cell.names if blocks),
-                freedom=spreads.within.dof,
+                dof=within.dof,
                 draws=paired_s * np.exp(normal),
                 own=(centre / reach, centre * reach),
             )
         )
-    return found
+    return shared
 
 
 def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
@@ -242,12 +339,12 @@ def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
         sweep.note(f"Nothing is compared within blocks, as these runs have none: {listed(without)}")
     if without:
         return {}
-    found = {name: f"{of_run[name]}, {cell.line}" for cell in cells for name in cell.names}
+    blocks = {name: f"{of_run[name]}, {cell.line}" for cell in cells for name in cell.names}
     for group in lines(cells).values():
-        first = {found[name] for name in group[0].names}
-        if any(first.isdisjoint(found[name] for name in cell.names) for cell in group):
+        first = {blocks[name] for name in group[0].names}
+        if any(first.isdisjoint(blocks[name] for name in cell.names) for cell in group):
             return {}
-    return found
+    return blocks
 
 
 def _centres(cells: list[Cell], blocks: Blocks) -> list[tuple[float, float]]:
@@ -271,22 +368,21 @@ def _centres(cells: list[Cell], blocks: Blocks) -> list[tuple[float, float]]:
     return centres
 
 
-def _spreads(cells: list[Cell], blocks: Blocks) -> Spreads:
-    """The spread of the runs around their cells, and around their cells and blocks."""
+def _spreads(cells: list[Cell], blocks: Blocks) -> list[Spread]:
+    """The spread of the runs around their cells, and around their cells and blocks.
+
+    It is the deviation from the least-squares sum of one effect for each cell and each block.
+    """
     logs = np.concatenate([np.log(cell.per_run) for cell in cells])
-    place = np.repeat(np.arange(len(cells)), [cell.runs for cell in cells])
-    total = _residual_spread(logs, [place])
-    if not blocks:
-        return Spreads(total, total)
-    block = [blocks[name] for cell in cells for name in cell.names]
-    return Spreads(total, _residual_spread(logs, [place, np.array(block)]))
-
-
-def _residual_spread(logs: FloatArray, factors: list[npt.NDArray[np.generic]]) -> Spread:
-    """The deviation from the least-squares sum of one effect for each level of the factors."""
-    columns = [factor[:, None] == np.unique(factor) for factor in factors]
-    matrix = np.concatenate(columns, axis=1).astype(float)
-    effects, _, rank, _ = np.linalg.lstsq(matrix, logs, rcond=None)
-    dof = logs.size - int(rank)
-    rest = logs - matrix @ effects
-    return Spread(math.sqrt(float(rest @ rest) / dof) if dof else 0.0, dof)
+    cell_of = np.repeat(np.arange(len(cells)), [cell.runs for cell in cells])
+    factors: list[npt.NDArray[Any]] = [cell_of]
+    if blocks:
+        factors.append(np.array([blocks[name] for cell in cells for name in cell.names]))
+    spreads = []
+    for used in (factors[:1], factors):
+        columns = [factor[:, None] == np.unique(factor) for factor in used]
+        matrix = np.concatenate(columns, axis=1).astype(float)
+        effects, _, rank, _ = np.linalg.lstsq(matrix, logs, rcond=None)
+        dof, rest = logs.size - int(rank), logs - matrix @ effects
+        spreads.append(Spread(math.sqrt(float(rest @ rest) / dof) if dof else 0.0, dof))
+    return spreads

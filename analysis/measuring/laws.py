@@ -19,10 +19,9 @@ import pandas as pd
 
 from walle.analysis.loading.directories import Run
 from walle.analysis.measuring import stats, wall_clock
-from walle.analysis.measuring.design import design
-from walle.analysis.measuring.groups import Cell
+from walle.analysis.measuring.groups import Cell, design
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.measuring.wall_clock import AGENT
+from walle.analysis.measuring.wall_clock import AGENT, LOCK_STEP, mode_of
 from walle.analysis.runs import Sweep
 from walle.analysis.writing.format import milliseconds, percent, with_range
 
@@ -48,11 +47,6 @@ class Law(NamedTuple):
     def speedup(self, n: npt.ArrayLike, base: float = 1.0) -> FloatArray:
         """T(base) / T(n)."""
         return self.time(base) / self.time(n)
-
-    @property
-    def limit(self) -> float:
-        """The speedup of infinitely many workers by Amdahl: 1/s."""
-        return 1 / self.serial if self.serial > 0 else math.inf
 
     @property
     def best_n(self) -> float:
@@ -142,7 +136,7 @@ class Fit(NamedTuple, Generic[T]):
     # Fitted to each draw of these means, which Student's t stretched before; empty where the spread
     # is not known
     draws: list[T]
-    cells: list[Cell]  # the cells
+    cells: list[Cell]
 
     def interval(self, of: Callable[[T], float], most: float = math.inf) -> stats.Interval:
         """The number that `of` reads from the fit, with its 95% interval within 0 and `most`."""
@@ -156,8 +150,7 @@ def fit_cells(cells: list[Cell], fit: Callable[[FloatArray], T]) -> Fit[T]:
     """Calls `fit` for the seconds of the cells, and for each draw of them.
 
     The seconds are stretched, and not what is read from the fit: at a bound many draws have the
-    same serial fraction, and stretching that number adds too little (for a fraction of 2% or 97%
-    from two points with two seeds its interval held the truth in about 90% of 200 trials).
+    same serial fraction, and stretching that number adds too little (docs/analysis.md).
     """
     centres = np.array([cell.compared for cell in cells])
     dof = min(cell.dof for cell in cells)
@@ -199,7 +192,7 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
         return f" (extrapolated: measured up to N = {most:g})" if most < n < math.inf else ""
 
     law, serial = amdahl.value, with_range(amdahl.interval(lambda law: law.serial, most=1), percent)
-    points = "two points only" if len(cells) == 2 else f"{len(cells)} points"
+    points = f"Amdahl ({'two points only' if len(cells) == 2 else f'{len(cells)} points'})"
     universal = []
     if usl is not None:
         contention = with_range(usl.interval(lambda law: law.serial, most=1), percent)
@@ -210,16 +203,12 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
             f"Universal scalability law: contention {contention}, coherence {coherence}; {peak}."
         )
     if law.serial >= 1:
-        return [
-            f"Amdahl ({points}): more samplers collect no faster here, so the serial fraction is "
-            f"at its bound, {serial}, and no law is drawn.",
-            *universal,
-        ]
-    limit = f"at most {law.limit:.3g}x" if law.serial > 0 else "no limit in sight"
-    sentences = [
-        f"Amdahl ({points}): serial fraction {serial}, so {limit}{beyond(law.limit)}.",
-        *universal,
-    ]
+        text = "more samplers collect no faster here, so the serial fraction is at its bound"
+        return [f"{points}: {text}, {serial}, and no law is drawn.", *universal]
+    limit = "no limit in sight"
+    if law.serial > 0:  # by Amdahl the speedup of infinitely many workers is 1/s
+        limit = f"at most {1 / law.serial:.3g}x{beyond(1 / law.serial)}"
+    sentences = [f"{points}: serial fraction {serial}, so {limit}.", *universal]
     if learn_s is None:
         return sentences
     # Where no N is enough N is infinite and has no interval; one over N is 0 and has one.
@@ -257,32 +246,29 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
     if apart := [name for name in ("evaluate_s", "checkpoint_s") if name in timing]:
         agent = timing[timing["process"].astype(str) == AGENT]
         spent = agent.groupby(["run", "iteration"], observed=True)[apart].sum().sum(axis=1)
-        places = pd.MultiIndex.from_frame(iterations[["run", "iteration"]])
-        round_s = round_s - spent.reindex(places).fillna(0.0).to_numpy()
-    cells = wall_clock.measure_seconds(
-        sweep, iterations.assign(round_s=round_s), "round_s", "sampler.n"
-    )
-    lines = design(sweep, "sampler.n", "learner.n").set_index("run")["line"]
+        rows = pd.MultiIndex.from_frame(iterations[["run", "iteration"]])
+        round_s = round_s - spent.reindex(rows).fillna(0.0).to_numpy()
+    iterations = iterations.assign(round_s=round_s)
+    cells = wall_clock.measure_seconds(sweep, iterations, "round_s", "sampler.n")
+    line_of = design(sweep, "sampler.n", "learner.n").set_index("run")["line"]
     runs = {run.name: run for run in sweep.runs}
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
-        groups.setdefault(str(lines[cell.names[0]]), []).append(cell)
-    found = []
+        groups.setdefault(str(line_of[cell.names[0]]), []).append(cell)
+    fits = []
     for line, group in groups.items():
         chosen = within_cores(group, fit_all=fit_all)
-        known = [_shares(runs[cell.names[0]]) for cell in chosen]
-        shares = [each[1] for each in known if each]
-        taking_turns = all(
-            wall_clock.mode_of(runs[n]) == wall_clock.LOCK_STEP for c in group for n in c.names
-        )
-        if not taking_turns or len(shares) < len(chosen):
+        known = [each for cell in chosen if (each := _shares(runs[cell.names[0]]))]
+        modes = {mode_of(runs[name]) for cell in group for name in cell.names}
+        if modes != {LOCK_STEP} or len(known) < len(chosen):
             continue
+        workers, shares = [counts for counts, _ in known], [share for _, share in known]
         try:
             fit = fit_cells(chosen, lambda seconds, s=shares: fit_parts(s, seconds))  # type: ignore[misc]
         except ValueError:  # too few different numbers of processes
             continue
-        found.append(RoundFit(line, [each[0] for each in known if each], shares, fit))
-    return [each for each in found if any(each.varied)]
+        fits.append(RoundFit(line, workers, shares, fit))
+    return [fit for fit in fits if any(fit.varied)]
 
 
 def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
@@ -306,13 +292,16 @@ def describe_rounds(fit: RoundFit, unit: str) -> list[str]:
         with_range(fit.fit.interval(lambda p, i=i: p[i]), milliseconds, " ms")  # type: ignore[misc]
         for i in range(3)
     )
-    divided = [f"{collect} are divided by the samplers", f"{learn} by the learners"]
-    known = " and ".join(text for text, there in zip(divided, varied, strict=True) if there)
+    divided = [f"{collect} are divided by the samplers"] * varied[0]
+    divided += [f"{learn} by the learners"] * varied[1]
     rest = [f"{serial} are serial"]
     if parts.serial:
         rest.append(f"at most {sum(parts) / parts.serial:.3g}x")
     if not all(varied):
         key, of = ("sampler.n", "collecting") if varied[1] else ("learner.n", "learning")
         rest.append(f"{of} is in the serial part, as {key} does not vary")
-    said = f"Whole rounds ({len(fit.workers)} points), per {unit}: {known}; {'; '.join(rest)}."
-    return [said, "`walle plan` computes rounds with other numbers of processes."]
+    return [
+        f"Whole rounds ({len(fit.workers)} points), per {unit}: {' and '.join(divided)}; "
+        f"{'; '.join(rest)}.",
+        "`walle plan` computes rounds with other numbers of processes.",
+    ]

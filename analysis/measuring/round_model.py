@@ -21,14 +21,9 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.loading.directories import BadInputError, Run
+from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.stats import TAIL, FloatArray, Interval
-from walle.analysis.measuring.wall_clock import (
-    AGENT,
-    LOCK_STEP,
-    iterations_after_warmup,
-    mode_of,
-    timing_after_warmup,
-)
+from walle.analysis.measuring.wall_clock import AGENT, LOCK_STEP
 from walle.analysis.runs import Sweep
 from walle.analysis.writing.format import listed
 
@@ -238,7 +233,7 @@ def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Cos
         )
     rounds = read_rounds(sweep, warmup)
     order = [(r.oversubscribed, s.max_lag != 0, s.samplers, s.learners) for r, s, _ in rounds]
-    chosen = [each for each, place in zip(rounds, order, strict=True) if place == min(order)]
+    chosen = [each for each, rank in zip(rounds, order, strict=True) if rank == min(order)]
     first, measured, _ = chosen[0]
     frame = pd.concat([rows for *_, rows in chosen], ignore_index=True)
     measured = replace(measured, steps=max(1, round(frame["steps"].mean() / measured.lanes)))
@@ -294,22 +289,21 @@ def read_rounds(sweep: Sweep, warmup: int) -> list[tuple[Run, Setup, pd.DataFram
     Raises:
         BadInputError: a run lacks what a plan needs, or its samplers were on several machines.
     """
-    frame, timing = iterations_after_warmup(sweep, warmup), timing_after_warmup(sweep, warmup)
+    frame = wall_clock.iterations_after_warmup(sweep, warmup)
+    timing = wall_clock.timing_after_warmup(sweep, warmup)
     work = ["act_s", "env_step_s", "send_s", "other_s"]
     if not {*work, "publish_s", "evaluate_s", "log_s"} <= set(timing) or "collect_s" not in frame:
         raise BadInputError("a plan needs iterations.csv and timing.csv of the run")
-    steps = frame.groupby("run", observed=True)["env_steps"].diff()
-    frame = frame.assign(steps=steps.fillna(frame["env_steps"] / frame["iteration"]))
     keys, is_agent = ["run", "iteration"], timing["process"].astype(str) == AGENT
     own = timing[~is_agent].assign(busy_s=timing[work].sum(axis=1)).groupby(keys, observed=True)
     agent = timing[is_agent].groupby(keys, observed=True)
     sections = agent[["publish_s", "other_s", "evaluate_s", "log_s"]].sum().add_prefix("agent_")
-    columns = ["iteration_s", "collect_s", "learn_s", "steps"]
+    whole = frame.assign(steps=wall_clock.steps_of(sweep)).set_index(keys)
     found = own[work].mean().assign(variance=own["busy_s"].var()).join(sections, how="inner")
-    found = found.join(frame.set_index(keys)[columns], how="inner")
+    found = found.join(whole[["iteration_s", "collect_s", "learn_s", "steps"]], how="inner")
     found = found.dropna(subset=["act_s", "env_step_s", "learn_s"]).reset_index()
     round_s = found["iteration_s"] - found["agent_evaluate_s"]
-    lock_step = {run.name: mode_of(run) == LOCK_STEP for run in sweep.runs}
+    lock_step = {run.name: wall_clock.mode_of(run) == LOCK_STEP for run in sweep.runs}
     within = round_s - found["collect_s"] - found["learn_s"]
     beside = found["agent_publish_s"] + found["agent_other_s"]
     agent_s = within.where(found["run"].astype(str).map(lock_step), beside).clip(lower=0.0)

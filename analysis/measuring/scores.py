@@ -1,13 +1,18 @@
-"""Reads off what a run has reached in the end: its final score."""
+"""Reads off what a run has reached in the end, its final score, and which values are possible."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import csv
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from walle.analysis.loading.directories import Run
 from walle.analysis.measuring.groups import column_per_run, require
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -15,6 +20,10 @@ from walle.analysis.writing.format import counted
 
 PARTS = 10  # the last of so many parts of a run is its end
 SAME_END = 0.95
+RETURNS = Path(__file__).parents[1] / "reference" / "possible_returns.csv"
+NEVER_NEGATIVE = ("_s", "_share", "_std")
+Ends = tuple[float, float]
+ANY: Ends = (-math.inf, math.inf)
 
 
 class Scores(NamedTuple):
@@ -39,12 +48,12 @@ def final_returns(
     """
     full = rows.dropna(subset=["return_mean"])
     steps = column_per_run(full, "env_steps")
-    found = {}
+    finals = {}
     for run, values in column_per_run(full, "return_mean").items():
         end = (ends or {}).get(run, steps[run][-1])
         late = PARTS * (end - steps[run]) < end
-        found[run] = values[late] if late.any() else values[-1:]
-    return found
+        finals[run] = values[late] if late.any() else values[-1:]
+    return finals
 
 
 def evaluated(sweep: Sweep, names: set[str]) -> bool:
@@ -78,18 +87,19 @@ def final_scores(sweep: Sweep, names: set[str], *, evaluations: bool) -> Scores:
         rows = sweep.evaluations[sweep.evaluations["run"].isin(names)]
     if cut is not None:
         rows = rows[rows["env_steps"] <= cut]
-    of_run = {str(run): int(end if cut is None else min(cut, end)) for run, end in ends.items()}
-    values = final_returns(rows, of_run)
-    counts = {run: found.size for run, found in values.items()} if evaluations else {}
-    scores = {run: float(found.mean()) for run, found in values.items()}
-    source = "mean of the last 100 training episodes, averaged over the last tenth of a run"
-    if counts:
-        same = "episodes" in rows and rows["episodes"].nunique() == 1
-        episodes = counted(int(rows["episodes"].iloc[0]), "episode") if same else "episodes"
-        source = (
-            "mean return of the evaluations in the last tenth of a run's steps, at least one "
-            f"({count_text(counts.values())}, each of {episodes} without exploration noise)"
-        )
+    end_of = {str(run): int(end if cut is None else min(cut, end)) for run, end in ends.items()}
+    values = final_returns(rows, end_of)
+    scores = {run: float(finals.mean()) for run, finals in values.items()}
+    if not (evaluations and values):
+        source = "mean of the last 100 training episodes, averaged over the last tenth of a run"
+        return Scores(scores, source, cut)
+    counts = {run: finals.size for run, finals in values.items()}
+    same = "episodes" in rows and rows["episodes"].nunique() == 1
+    episodes = counted(int(rows["episodes"].iloc[0]), "episode") if same else "episodes"
+    source = (
+        "mean return of the evaluations in the last tenth of a run's steps, at least one "
+        f"({count_text(counts.values())}, each of {episodes} without exploration noise)"
+    )
     return Scores(scores, source, cut, counts)
 
 
@@ -109,3 +119,38 @@ def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArr
     reached = iterations[iterations["return_mean"] >= target]
     first = reached.groupby("run", observed=True)["wall_s"].min()
     return {str(run): np.array([seconds]) for run, seconds in first.items()}
+
+
+def possible_returns(runs: Iterable[Run]) -> Ends:
+    """The least and the greatest return of an episode of the runs, where the task is known.
+
+    A task with arguments or a time limit of its own has other rewards or lengths than the table's.
+    """
+    ends = []
+    for run in runs:
+        changed = any(key.startswith("env.kwargs.") for key in run.config)
+        limited = run.config.get("env.episode_limit", "null") != "null"
+        task = str(run.config.get("env.id", ""))
+        ends.append(ANY if changed or limited else _possible_returns().get(task, ANY))
+    lows, highs = zip(*(ends or [ANY]), strict=True)
+    return min(lows), max(highs)
+
+
+def possible_values(column: str, runs: Iterable[Run] = ()) -> Ends:
+    """The least and the greatest value that a column of iterations.csv can have in some runs."""
+    if column.startswith("return_") and not column.endswith("_std"):
+        return possible_returns(runs)
+    if column in ("clip_fraction", "explained_variance"):
+        return (0.0 if column == "clip_fraction" else -math.inf), 1.0
+    counts = column in ("iteration", "env_steps", "episodes", "grad_norm")
+    if counts or column.startswith(("lag_", "length_")) or column.endswith(NEVER_NEGATIVE):
+        return 0.0, math.inf
+    return ANY
+
+
+@cache
+def _possible_returns() -> dict[str, Ends]:
+    with RETURNS.open(newline="", encoding="utf-8") as file:
+        return {
+            row["task"]: (float(row["low"]), float(row["high"])) for row in csv.DictReader(file)
+        }

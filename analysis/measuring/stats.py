@@ -48,22 +48,20 @@ def generator() -> np.random.Generator:
 
 
 def mean_bounds(
-    x: FloatArray, *, positive: bool = False, size: float | None = None, axis: int = 0
+    x: FloatArray, *, positive: bool = False, size: float | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """The ends of the 95% interval of the mean: mean -+ t s / sqrt(n), n - 1 degrees of freedom.
 
     Args:
-        x: the sample; nan for both ends where it has one value.
+        x: the sample, along the first axis; both ends are NaN where it has one value.
         positive: of the logarithm, to the first order, mean x exp(-+ t s / (mean sqrt(n))), so that
             the interval of a time stays above zero.
         size: the number n of independent values, where values depend on each other.
-        axis: the axis of the sample.
     """
-    n = size or x.shape[axis]
-    mean = np.asarray(x.mean(axis=axis))
-    if x.shape[axis] < 2 or n < 2:
+    n, mean = size or len(x), np.asarray(x.mean(axis=0))
+    if len(x) < 2 or n < 2:
         return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
-    reach = student(n - 1) * standard_error(x, size=n, axis=axis)
+    reach = student(n - 1) * _standard_error(x, n)
     if positive:
         return mean * np.exp(-reach / mean), mean * np.exp(reach / mean)
     return mean - reach, mean + reach
@@ -72,13 +70,11 @@ def mean_bounds(
 def mean_interval(x: npt.ArrayLike) -> Interval:
     """The mean of one sample with the interval of `mean_bounds`."""
     values = np.asarray(x, float)
-    low, high = mean_bounds(values)
-    return Interval(float(values.mean()), float(low), float(high))
+    return Interval(float(values.mean()), *map(float, mean_bounds(values)))
 
 
-def standard_error(x: FloatArray, *, size: float | None = None, axis: int = 0) -> FloatArray:
-    """S / sqrt(n), with the deviation s of the sample and its number n of independent values."""
-    return np.asarray(x.std(axis=axis, ddof=1) / math.sqrt(size or x.shape[axis]))
+def _standard_error(x: FloatArray, size: float) -> FloatArray:
+    return np.asarray(x.std(axis=0, ddof=1) / math.sqrt(size))
 
 
 def mean_draws(
@@ -92,7 +88,7 @@ def mean_draws(
     mean = float(x.mean())
     if x.size < 2 or mean <= 0:
         return np.full(draws, mean)
-    relative = float(standard_error(x, size=size)) / mean
+    relative = float(_standard_error(x, size or x.size)) / mean
     return np.asarray(mean * np.exp(relative * normal_draws(rng, draws)))
 
 
@@ -116,15 +112,13 @@ def effective_size(x: npt.ArrayLike) -> int:
     n / t with t the larger of two estimates of the autocorrelation time: (1 + r) / (1 - r) of a
     first-order process, whose r has its bias of -(1 + 3 r) / n taken off (Kendall 1954), and the
     sum of all autocorrelations up to the first negative sum of a pair (Geyer 1992, "Practical
-    Markov chain Monte Carlo"). On series with r = 0.8 intervals of this size hold the mean in 94%
-    of 100 values and in 89% of 29; those of n values in 47%.
+    Markov chain Monte Carlo"). docs/analysis.md has the coverage of intervals of this size.
     """
     values = np.asarray(x, float)
     rest, n = values - values.mean(), values.size
     if n < 4 or not rest.any():
         return max(2, n)
-    spectrum = np.abs(np.fft.rfft(rest, 2 * n)) ** 2
-    r = np.fft.irfft(spectrum)[:n]
+    r = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * n)) ** 2)[:n]
     r = r / r[0]
     first = float(np.clip(r[1] + (1 + 3 * r[1]) / n, 0, 1 - 1 / n))
     pairs = r[: n // 2 * 2].reshape(-1, 2).sum(axis=1)
@@ -134,37 +128,23 @@ def effective_size(x: npt.ArrayLike) -> int:
 
 
 def interval_bounds(
-    draws: npt.ArrayLike, n: float, *, positive: bool = False, dof: float | None = None
-) -> tuple[float, float]:
+    draws: npt.ArrayLike, n: float, dof: float | None = None
+) -> tuple[FloatArray, FloatArray]:
     """The 95% percentile interval of bootstrap draws, stretched for a small sample of `n` values.
 
     The plain percentile interval of a mean is too narrow by the factor sqrt((n-1)/n), because the
     bootstrap takes the sample for the population, and by the ratio of Student's t to the normal.
-    Each side is stretched away from the median by both factors. On normal data the stretched
-    interval covers 95% for 3 values as for 50; the plain one covers 75% for 3 and 85% for 5
-    (docs/analysis.md). A single value has no interval (nan).
+    Each side is stretched away from the median by both factors (docs/analysis.md has the coverage).
 
     Args:
-        draws: [draws] bootstrap draws of the statistic.
-        n: the number of values that were resampled; infinity for draws of the full width.
-        positive: stretch ratios in place of differences, for times and speedups.
+        draws: [draws, ...] bootstrap draws of the statistic; both ends have the shape [...].
+        n: the resampled values, infinity for draws of the full width; for one the ends are NaN.
         dof: the degrees of freedom of the spread, where several samples share it; else n - 1.
     """
-    x = np.asarray(draws, float)[:, None]
-    low, high = band_bounds(np.log(x) if positive else x, n, dof)
-    if positive:
-        low, high = np.exp(low), np.exp(high)
-    return float(low[0]), float(high[0])
-
-
-def band_bounds(
-    draws: FloatArray, n: float, dof: float | None = None
-) -> tuple[FloatArray, FloatArray]:
-    """`interval_bounds` for every column of `draws` [draws, points]: two arrays [points]."""
+    draws = np.asarray(draws, float)
     dof = n - 1 if dof is None else dof
     if n < 2 or dof < 1:
-        nothing = np.full(draws.shape[1], math.nan)
-        return nothing, nothing
+        return np.full(draws.shape[1:], math.nan), np.full(draws.shape[1:], math.nan)
     low, centre, high = np.quantile(draws, [TAIL, 0.5, 1 - TAIL], axis=0)
     stretch = student(dof) / student(math.inf) / math.sqrt(1 - 1 / n)
     return centre - stretch * (centre - low), centre + stretch * (high - centre)
@@ -179,10 +159,9 @@ def iqm(x: npt.ArrayLike, axis: int | None = None) -> FloatArray:
     x = np.asarray(x, float)
     if axis is None:
         x, axis = x.ravel(), 0
-    ordered = np.sort(x, axis=axis)
     n = x.shape[axis]
-    cut = n // 4
-    return np.asarray(ordered.take(range(cut, n - cut), axis=axis).mean(axis=axis))
+    inner = range(n // 4, n - n // 4)
+    return np.asarray(np.sort(x, axis=axis).take(inner, axis=axis).mean(axis=axis))
 
 
 def stratified_draws(
@@ -205,14 +184,18 @@ class Estimate(NamedTuple):
     variance: float = math.nan  # its estimated variance; NaN for a single run
     dof: float = math.nan  # the degrees of freedom of `variance`
 
-    def interval(self, of: Callable[[float], float] = float) -> Interval:
-        """`of` the value with `of` its bounds; Student's t with `dof` degrees of freedom.
+    @property
+    def reach(self) -> float:
+        """The half-width of its 95% interval; Student's t with `dof` degrees of freedom.
 
         Two samples that agree run by run have the variance 0, and the interval is a point.
         """
-        reach = student(self.dof) * math.sqrt(self.variance) if self.variance != 0 else 0.0
-        low, high = self.value - reach, self.value + reach
-        return Interval(of(self.value), *(x if math.isnan(x) else of(x) for x in (low, high)))
+        return student(self.dof) * math.sqrt(self.variance) if self.variance != 0 else 0.0
+
+    def interval(self, of: Callable[[float], float] = float) -> Interval:
+        """`of` the value, with `of` its bounds."""
+        ends = self.value - self.reach, self.value + self.reach
+        return Interval(of(self.value), *(x if math.isnan(x) else of(x) for x in ends))
 
 
 class Sides(NamedTuple):
@@ -228,21 +211,20 @@ class Sides(NamedTuple):
         return self.paired and bool(np.array_equal(self.a, self.b))
 
 
-def estimate(x: FloatArray) -> Estimate:
-    """The mean of a sample, with the variance of the mean."""
-    if x.size < 2:
-        return Estimate(float(x.mean()))
-    return Estimate(float(x.mean()), float(x.var(ddof=1)) / x.size, x.size - 1)
-
-
 def difference(both: Sides) -> Estimate:
     """mean(B) - mean(A): Welch's for independent runs, Student's of the pairs' differences."""
     if both.paired:
-        return estimate(both.b - both.a)
-    b, a = estimate(both.b), estimate(both.a)
+        return _mean_estimate(both.b - both.a)
+    b, a = _mean_estimate(both.b), _mean_estimate(both.a)
     variances = np.array([b.variance, a.variance])
     dof = _satterthwaite(variances, np.array([b.dof, a.dof]))
     return Estimate(b.value - a.value, float(variances.sum()), dof)
+
+
+def _mean_estimate(x: FloatArray) -> Estimate:
+    if x.size < 2:
+        return Estimate(float(x.mean()))
+    return Estimate(float(x.mean()), float(x.var(ddof=1)) / x.size, x.size - 1)
 
 
 def log_ratio(both: Sides) -> Estimate:
@@ -267,43 +249,35 @@ def pooled_log_ratios(
     freedom are at most those of `tasks`.
     """
     paired = all(both.paired for both in (*tasks, *(like or ())))
-    deviations = _deviations(like or tasks, paired=paired)
-    known = sum(x.size - 1 for x in deviations)
-    squares = sum(float((x**2).sum()) for x in deviations)
-    one = squares / known if known else math.nan
-    dof = min(known, sum(x.size - 1 for x in _deviations(tasks, paired=paired)))
+
+    def spread(of: Sequence[Sides]) -> tuple[float, int]:
+        """The sum of squared relative deviations, of runs or of pairs, and its degrees."""
+        squares, dof = 0.0, 0
+        for both in of:
+            a, b = both.a / both.a.mean(), both.b / both.b.mean()
+            for deviations in [b - a] if paired else [a - 1, b - 1]:
+                squares += float((deviations**2).sum())
+                dof += deviations.size - 1
+        return squares, dof
+
+    squares, known = spread(like or tasks)
+    variance = squares / known if known else math.nan
+    dof = min(known, spread(tasks)[1])
     weights = [1 / t.a.size + (0 if paired else 1 / t.b.size) for t in tasks]
     values = [math.log(both.b.mean() / both.a.mean()) for both in tasks]
-    return [Estimate(v, one * w, dof) for v, w in zip(values, weights, strict=True)]
-
-
-def _deviations(tasks: Sequence[Sides], *, paired: bool) -> list[FloatArray]:
-    """Relative deviations of the runs from their side's mean; of pairs, of their differences."""
-    found: list[FloatArray] = []
-    for both in tasks:
-        a, b = both.a / both.a.mean(), both.b / both.b.mean()
-        found += [b - a] if paired else [a - 1, b - 1]
-    return found
+    return [Estimate(v, variance * w, dof) for v, w in zip(values, weights, strict=True)]
 
 
 def overall(tasks: Sequence[Estimate], *, pooled: bool = False) -> Estimate:
     """The mean over tasks, each with the same weight.
 
-    Its degrees of freedom are Welch's and Satterthwaite's, (sum v)^2 / sum(v^2 / dof); `pooled`
-    says that the estimates share one variance (`pooled_log_ratios`), whose degrees they keep.
+    Its degrees of freedom are Welch's and Satterthwaite's, (sum v)^2 / sum(v^2 / dof). Estimates
+    that share one variance keep its degrees (`pooled`, see `pooled_log_ratios`).
     """
-    count = len(tasks)
-    parts = np.array([task.variance for task in tasks]) / count**2
-    dofs = np.array([task.dof for task in tasks])
-    variance = float(parts.sum())
+    values, variances, dofs = (np.array(column) for column in zip(*tasks, strict=True))
+    parts = variances / len(tasks) ** 2
     dof = float(dofs.min()) if pooled else _satterthwaite(parts, dofs)
-    return Estimate(float(np.mean([task.value for task in tasks])), variance, dof)
-
-
-def wider(one: Estimate, other: Estimate) -> Estimate:
-    """The estimate with the wider interval; `one` where either has none."""
-    spans = [low_high[2] - low_high[1] for low_high in (one.interval(), other.interval())]
-    return other if spans[1] > spans[0] else one
+    return Estimate(float(values.mean()), float(parts.sum()), dof)
 
 
 def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
@@ -332,7 +306,7 @@ class Reported(NamedTuple):
 
     mean: float  # over the runs
     spread: float  # the standard deviation over the runs
-    runs: int  # how many there were
+    runs: int  # the number of runs
 
 
 def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Interval:
@@ -354,11 +328,26 @@ def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Int
 
 
 def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
-    """The interval of `improvement`; none where a side has a single run."""
+    """The interval of `improvement`; without bounds where a side has a single run."""
+    from scipy.optimize import brentq
+
     if min(map(min, sizes)) < 2:
         return Interval(share)
     t = student(sum(m + n - 2 for m, n in sizes))
-    return Interval(share, 1 - _upper(1 - share, sizes, t), _upper(share, sizes, t))
+
+    def deviation(p: float) -> float:
+        """The standard deviation of the share if p were true."""
+        grows = (1 - p) / (2 - p) + p / (1 + p)
+        parts = [p * (1 - p) * (1 + ((m + n) / 2 - 1) * grows) / (m * n) for m, n in sizes]
+        return math.sqrt(sum(parts)) / len(sizes)
+
+    def upper(share: float) -> float:
+        """The largest p with p - share <= t deviation(p)."""
+        if share >= 1:
+            return 1.0
+        return float(brentq(lambda p: p - share - t * deviation(p), max(share, 1e-12), 1.0))
+
+    return Interval(share, 1 - upper(1 - share), upper(share))
 
 
 def _satterthwaite(variances: FloatArray, dofs: FloatArray) -> float:
@@ -367,17 +356,3 @@ def _satterthwaite(variances: FloatArray, dofs: FloatArray) -> float:
         return float(dofs.min())
     known = variances != 0
     return float(variances.sum() ** 2 / (variances[known] ** 2 / dofs[known]).sum())
-
-
-def _upper(share: float, sizes: Sequence[tuple[int, int]], t: float) -> float:
-    """The largest p with p - share <= t sqrt(the variance of `share` if p were true)."""
-    from scipy.optimize import brentq
-
-    def deviation(p: float) -> float:
-        grows = (1 - p) / (2 - p) + p / (1 + p)
-        parts = [p * (1 - p) * (1 + ((m + n) / 2 - 1) * grows) / (m * n) for m, n in sizes]
-        return math.sqrt(sum(parts)) / len(sizes)
-
-    if share >= 1:
-        return 1.0
-    return float(brentq(lambda p: p - share - t * deviation(p), max(share, 1e-12), 1.0))

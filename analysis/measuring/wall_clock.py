@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.loading.directories import BadInputError, Run, Scalar
-from walle.analysis.measuring.design import sort_key
+from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring.groups import Cell, measure, require, share_spread
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Sweep
@@ -25,47 +24,37 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
     depends on what it finds in its cache, so a first run would look slower than the next one. A run
     that was resumed has started twice: its wall clock keeps the first start only.
     """
-    frame = sweep.iterations
-    if "wall_s" in frame:
-        frame = frame.assign(wall_s=frame["wall_s"] - _starting_again(sweep))
+    frame, took = sweep.iterations, compile_seconds(sweep)
+    number = starts(sweep)
+    if {"wall_s", "other_s"} <= set(frame) and (number > 1).any():
+        # The first iteration after a start has the start in its `other_s`, beside the compiler's
+        # time: what is above the median of the run's other iterations.
+        first = ~pd.concat([frame["run"].astype(str), number], axis=1).duplicated()
+        other = frame["other_s"] - took
+        usual = other.where(~first).groupby(frame["run"], observed=True).transform("median")
+        again = (other - usual).clip(lower=0.0).where(first & (number > 1), 0.0).fillna(0.0)
+        so_far = again.groupby(frame["run"], observed=True).cumsum()
+        frame = frame.assign(wall_s=frame["wall_s"] - so_far)
     if compiling:
         return frame
-    took = compile_seconds(sweep)
     so_far = took.groupby(frame["run"], observed=True).cumsum()
     less = {"wall_s": so_far, "iteration_s": took, "other_s": took}
     return frame.assign(**{name: frame[name] - s for name, s in less.items() if name in frame})
-
-
-def _starting_again(sweep: Sweep) -> pd.Series[float]:
-    """[rows of sweep.iterations] the seconds of all starts of the run so far, but for the first.
-
-    The first iteration after a start has the start in its `other_s`, beside the compiler's time:
-    what is above the median of the run's other iterations.
-    """
-    frame, number = sweep.iterations, starts(sweep)
-    if "other_s" not in frame or not (number > 1).any():
-        return pd.Series(0.0, index=frame.index)
-    first = ~pd.concat([frame["run"].astype(str), number], axis=1).duplicated()
-    other = frame["other_s"] - compile_seconds(sweep)
-    usual = other.where(~first).groupby(frame["run"], observed=True).transform("median")
-    again = (other - usual).clip(lower=0.0).where(first & (number > 1), 0.0).fillna(0.0)
-    return again.groupby(frame["run"], observed=True).cumsum()
 
 
 def compile_seconds(sweep: Sweep) -> pd.Series[float]:
     """[rows of sweep.iterations] seconds of compiling; timing.csv has them for older runs."""
     frame = sweep.iterations
     known = frame.get("compile_s", pd.Series(np.nan, index=frame.index)).astype(float)
-    if known.notna().all() or "iteration" not in frame:
+    if (
+        known.notna().all()
+        or "iteration" not in frame
+        or not {"process", "iteration", "compile_s"} <= set(sweep.timing)
+    ):
         return known.fillna(0.0)
-    timing = sweep.timing
-    if not {"process", "iteration", "compile_s"} <= set(timing):
-        return known.fillna(0.0)
-    rows = timing[timing["process"].astype(str) == AGENT]
-    found = pd.Series(rows["compile_s"].to_numpy(float), index=_places(rows)).reindex(
-        _places(frame)
-    )
-    return known.fillna(pd.Series(found.to_numpy(), index=frame.index)).fillna(0.0)
+    rows = sweep.timing[sweep.timing["process"].astype(str) == AGENT]
+    older = pd.Series(rows["compile_s"].to_numpy(float), _places(rows)).reindex(_places(frame))
+    return known.fillna(pd.Series(older.to_numpy(), index=frame.index)).fillna(0.0)
 
 
 def starts(sweep: Sweep) -> pd.Series[int]:
@@ -75,15 +64,14 @@ def starts(sweep: Sweep) -> pd.Series[int]:
     at no other time.
     """
     frame = sweep.iterations
-    begins = (compile_seconds(sweep) > 0) | ~frame["run"].duplicated()
-    return begins.astype(int).groupby(frame["run"], observed=True).cumsum()
+    first = (compile_seconds(sweep) > 0) | ~frame["run"].duplicated()
+    return first.astype(int).groupby(frame["run"], observed=True).cumsum()
 
 
 def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
     """[rows of sweep.iterations] without the first `warmup` after each start or resumption."""
     groups = [sweep.iterations["run"], starts(sweep)]
-    place = sweep.iterations.groupby(groups, observed=True).cumcount()
-    return place >= warmup
+    return sweep.iterations.groupby(groups, observed=True).cumcount() >= warmup
 
 
 def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
@@ -149,7 +137,6 @@ def _places(frame: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_arrays([frame["run"].astype(str), frame["iteration"]])
 
 
-THOUSAND = 1000
 LOCK_STEP, OVERLAPPED, FREE = "lock-step", "overlapped", "free-running"
 
 
@@ -162,11 +149,10 @@ class Unit(NamedTuple):
 
 def unit_of(sweep: Sweep) -> Unit:
     """The nominal round, `batch_size`, where all runs have the same; else a thousand steps."""
-    sizes = set(sweep.values("batch_size"))
-    size = sizes.pop()
-    if not sizes and isinstance(size, int):
+    size, *others = set(sweep.values("batch_size"))
+    if isinstance(size, int) and not others:
         return Unit(size, f"round of {size:,} steps")
-    return Unit(THOUSAND, f"{THOUSAND:,} steps")
+    return Unit(1000, "1,000 steps")
 
 
 def steps_of(sweep: Sweep) -> pd.Series[float]:
@@ -179,16 +165,6 @@ def steps_of(sweep: Sweep) -> pd.Series[float]:
     counts = frame[["env_steps", "iteration"]]
     since = counts.groupby(frame["run"], observed=True).diff().fillna(counts)
     return since["env_steps"] / since["iteration"]
-
-
-def steps_per_iteration(sweep: Sweep, frame: pd.DataFrame, by: str) -> dict[Scalar, list[float]]:
-    """The mean steps of an iteration of each run, at each value of `by`, in ascending order."""
-    rows = steps_of(sweep).loc[frame.index].groupby(frame["run"], observed=True).mean()
-    values = {run.name: run.config.get(by, "null") for run in sweep.runs}
-    found: dict[Scalar, list[float]] = {}
-    for run, steps in rows.items():
-        found.setdefault(values[str(run)], []).append(float(steps))
-    return {value: sorted(found[value]) for value in sorted(found, key=sort_key)}
 
 
 def seconds_per_run(

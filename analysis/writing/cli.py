@@ -6,7 +6,8 @@ import argparse
 import inspect
 import sys
 import webbrowser
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,8 @@ from walle.analysis.runs import Sweep, load
 from walle.analysis.writing import sentences
 
 FORMATS = (".png", ".svg", ".pdf")
+# Figures of the same data are the same bytes.
+UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 PAPER = "draw the papers' own points too"
 LOG = "use logarithmic axes"
 COMPILING = "count the compiler's time on the wall clock too"
@@ -41,7 +44,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """A parser with the flags that all scripts share, and with a script's own `flags`.
 
-    These hold the arguments of `add_argument` by flag; for a switch its help is enough.
+    These hold the arguments of `add_argument` by flag and metavar, or only the help.
     """
     raw = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(
@@ -62,8 +65,10 @@ def parser(
     p.add_argument("--title", help="write a title above the figure")
     p.add_argument("--show", action="store_true", help="open the figure in a viewer")
     for flag, settings in (flags or {}).items():
-        switch = {"action": "store_true", "help": settings}
-        p.add_argument(flag, **(switch if isinstance(settings, str) else settings))
+        name, _, metavar = flag.partition(" ")
+        more = {"help": settings} if isinstance(settings, str) else settings
+        switch: dict[str, Any] = {"action": "store_true"} if more is not settings else {}
+        p.add_argument(name, **({"metavar": metavar} if metavar else switch), **more)
     return p
 
 
@@ -92,25 +97,19 @@ def command(
 
     def main(argv: list[str] | None = None) -> int:
         args = parser(doc, flags).parse_intermixed_args(argv)
-        options = [key for key in inspect.signature(study).parameters if key != "sweep"]
-        return run(args, name, study, options, figure=figure(args) if figure else name)
+        return run(args, name, study, figure=figure(args) if figure else name)
 
     return main
 
 
 def run(
-    args: argparse.Namespace,
-    name: str,
-    study: Callable[..., Study],
-    options: Sequence[str] = (),
-    *,
-    figure: str | None = None,
+    args: argparse.Namespace, name: str, study: Callable[..., Study], *, figure: str | None = None
 ) -> int:
     """Loads the runs, studies them, writes and prints the result; returns the exit code.
 
-    The keywords of `study` named in `options` are taken from the flags. The error of a failed study
-    also names the runs that were left out.
+    The error of a failed study also names the runs that were left out.
     """
+    options = [key for key in inspect.signature(study).parameters if key != "sweep"]
 
     def draw() -> None:
         sweep, chosen = load(*args.sweep), given(args, *options)
@@ -126,10 +125,8 @@ def run(
             style.finish(result.figure, args.title)
             path = output_path(args, sweep, f"figures/{figure or name}.png")
             numbers = args.csv or path.with_suffix(".csv")
-            try:
-                style.save(result.figure, path)
-            except OSError as error:
-                raise BadInputError(_unwritable(error)) from error
+            with _written(path):
+                result.figure.savefig(path, metadata=UNDATED.get(path.suffix))
         points = result.table if result.points is None else result.points
         write_text(numbers, points.to_csv(index=False))
         newest = "" if args.sweep else " (the newest sweep)"
@@ -173,15 +170,19 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         BadInputError: the file cannot be written.
     """
+    with _written(path):
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Makes the folders above a file, and reports an error of writing it as bad input."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        yield
     except OSError as error:
-        raise BadInputError(_unwritable(error)) from error
-
-
-def _unwritable(error: OSError) -> str:
-    return f"cannot write {error.filename}: {error.strerror}; choose another path with -o"
+        text = f"cannot write {error.filename}: {error.strerror}; choose another path with -o"
+        raise BadInputError(text) from error
 
 
 def _path_ending(text: str, endings: tuple[str, ...]) -> Path:

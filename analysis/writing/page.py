@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import base64
+import io
+from collections.abc import Callable, Iterable, Mapping
 from html import escape
 
 import pandas as pd
+
+from walle.analysis.drawing import style
+from walle.analysis.loading.directories import BadInputError
+from walle.analysis.writing.cli import Study
+from walle.analysis.writing.sentences import ended, readable
 
 CSS = """
 :root { color-scheme: light; }
@@ -71,14 +78,36 @@ def folded(title: str, content: str) -> str:
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
-def picture(wide: str, narrow: str, width_inches: float, alternative: str) -> str:
-    """A figure from two base64 SVGs: `narrow` for small screens, `wide` for all others."""
-    data = "data:image/svg+xml;base64,"
-    return (
+def figure(title: str, draw: Callable[[], Study], written: set[str]) -> str:
+    """A section with a figure, its numbers, and the sentences that are not `written` yet.
+
+    On a small screen the panels stand below one another.
+    """
+    try:
+        with style.paper():
+            study = draw()
+            style.finish(study.figure, None)
+            wide, inches = _svg(study.figure), study.figure.get_figwidth()
+            style.stack(study.figure)
+            narrow = _svg(study.figure)
+    except BadInputError as error:
+        return section(title, paragraph(f"Not drawn: {ended(error)}"))
+    texts = [text for text in study.sentences if text not in written]
+    written.update(texts)
+    data, about = "data:image/svg+xml;base64,", escape(f"{title}: {' '.join(texts)}")
+    picture = (
         f'<figure><picture><source media="screen and (max-width: 600px)" srcset="{data}{narrow}">'
-        f'<img src="{data}{wide}" style="max-width: {1.25 * width_inches:g}in" '
-        f'alt="{escape(alternative)}"></picture></figure>'
+        f'<img src="{data}{wide}" style="max-width: {1.25 * inches:g}in" alt="{about}"></picture>'
+        "</figure>"
     )
+    numbers = folded("The numbers", table(readable(study.table)))
+    return section(title, picture + sentences(texts) + numbers)
+
+
+def _svg(figure: style.Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def table(frame: pd.DataFrame, links: Mapping[str, str] | None = None) -> str:

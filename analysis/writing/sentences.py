@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import pandas as pd
 
-from walle.analysis.loading.directories import DamagedError, read_json
+from walle.analysis.loading.directories import DamagedError, Scalar, read_json
 from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.design import changing_together, sort_key
-from walle.analysis.measuring.groups import Cell, blocks_of
+from walle.analysis.measuring.groups import Cell, blocks_of, changing_together, sort_key
 from walle.analysis.runs import Sweep
 from walle.analysis.writing.format import counted, listed, table_digits, with_range
 
@@ -44,26 +43,26 @@ def for_line(line: str, sentence: str) -> str:
 
 def also_differ(sweep: Sweep, by: str) -> list[str]:
     """Sentences about the keys that change together with those that a figure names."""
-    said = []
+    sentences = []
     for key, others in changing_together(sweep, by).items():
         texts = []
         for other in others:
-            values = sorted(set(sweep.values(other)), key=sort_key)
-            texts.append(f"{other} ({listed([str(value) for value in values], most=3)})")
-        said.append(f"With {key} also differ: {listed(texts)}.")
-    return said
+            values = map(str, sorted(set(sweep.values(other)), key=sort_key))
+            texts.append(f"{other} ({listed(list(values), most=3)})")
+        sentences.append(f"With {key} also differ: {listed(texts)}.")
+    return sentences
 
 
 def machine(sweep: Sweep) -> list[str]:
     """The launcher's sentences about unequal cores and other programs, over all launches."""
-    found: list[str] = []
+    sentences: list[str] = []
     for path in sweep.paths:
         try:
             launches = read_json(path / "manifest.json").get("launches", [])
-            found += [note for one in launches for note in one.get("machine", {}).get("notes", [])]
+            sentences += [n for one in launches for n in one.get("machine", {}).get("notes", [])]
         except (DamagedError, AttributeError, TypeError) as error:
-            found.append(f"What {path.name} says of the machine cannot be read: {error}.")
-    return list(dict.fromkeys(found))
+            sentences.append(f"What {path.name} says of the machine cannot be read: {error}.")
+    return list(dict.fromkeys(sentences))
 
 
 def repeats_label(cells: Iterable[Cell]) -> str:
@@ -82,28 +81,31 @@ def warmup_sentence(warmup: int) -> str:
 
 def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) -> list[str]:
     """Sentences about the steps that seconds are for, iterations of other lengths, and blocks."""
-    unit = wall_clock.unit_of(sweep)
-    steps = wall_clock.steps_per_iteration(sweep, iterations, by)
-    said = f"All seconds are per {unit.words}"
-    every = [number for numbers in steps.values() for number in numbers]
-    if max(every) >= (1 + SAME) * min(every):
-        texts = {v: dict.fromkeys(f"{x:,.0f}" for x in numbers) for v, numbers in steps.items()}
-        each = ", ".join(f"{' or '.join(text)} at {by}={v}" for v, text in texts.items())
-        said += f", as iterations differ in their steps: {each}"
+    text = f"All seconds are per {wall_clock.unit_of(sweep).words}"
+    rows = wall_clock.steps_of(sweep).loc[iterations.index]
+    means = rows.groupby(iterations["run"], observed=True).mean()
+    if means.max() >= (1 + SAME) * means.min():
+        values = {run.name: run.config.get(by, "null") for run in sweep.runs}
+        steps: dict[Scalar, list[float]] = {}
+        for run, mean in means.items():
+            steps.setdefault(values[str(run)], []).append(float(mean))
+        texts = {v: dict.fromkeys(f"{x:,.0f}" for x in sorted(steps[v])) for v in steps}
+        ordered = sorted(texts, key=sort_key)
+        each = ", ".join(f"{' or '.join(texts[v])} at {by}={v}" for v in ordered)
+        text += f", as iterations differ in their steps: {each}"
     blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
     paired = (
         f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with the "
         "first one within each block, and the median over the blocks counts."
     )
-    return [f"{said}.", *([paired] if len(blocks) > 1 else [])]
+    return [f"{text}.", *([paired] if len(blocks) > 1 else [])]
 
 
 def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
     """A sentence about what the seconds of collection are of runs that are free-running."""
     names = {name for cell in cells for name in cell.names}
-    if not any(
-        wall_clock.mode_of(run) == wall_clock.FREE for run in sweep.runs if run.name in names
-    ):
+    modes = {wall_clock.mode_of(run) for run in sweep.runs if run.name in names}
+    if wall_clock.FREE not in modes:
         return []
     return [
         "Free-running, collection is timed by the wall clock: the seconds in which so many steps "
@@ -113,11 +115,9 @@ def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
 
 def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
     """Sentences about the lanes of a sampler at each value of `sampler.n`, and where few are."""
-    if by != "sampler.n":
-        return []
     runs = {run.name: run for run in sweep.runs}
     known = [(cell, own) for cell in cells if (own := runs[cell.names[0]].lanes)]
-    if not known:
+    if by != "sampler.n" or not known:
         return []
     of_line: dict[str, list[str]] = {}
     for cell, own in known:
@@ -129,15 +129,15 @@ def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
         text + (f" ({listed(names, joint='; ')})" if len(lines_of) > 1 else "")
         for text, names in lines_of.items()
     ]
-    said = [f"Lanes a sampler: {'; '.join(named)}."]
+    sentences = [f"Lanes a sampler: {'; '.join(named)}."]
     if few := sorted({cell.by for cell, own in known if own[0] < FEW_LANES}, key=sort_key):
-        said.append(
+        sentences.append(
             f"At n={', '.join(map(str, few))} a sampler has fewer than {FEW_LANES} lanes. A call "
             "of the policy costs nearly the same for few lanes as for many, so the speedup has a "
             "ceiling that the law calls serial: use more sampler.lanes to measure the samplers "
             "alone."
         )
-    return said
+    return sentences
 
 
 def lanes_text(own: tuple[int, int] | None) -> str:
@@ -145,26 +145,24 @@ def lanes_text(own: tuple[int, int] | None) -> str:
     return " to ".join(str(number) for number in dict.fromkeys(own or ()))
 
 
-def sample(warmup: int, cells: Iterable[Cell]) -> list[str]:
+def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
     """Sentences about the sample: the warm-up, and the points whose intervals are over one run."""
-    cells = list(cells)
-    said = [warmup_sentence(warmup)]
-    if shared := [cell for cell in cells if cell.own]:
-        kinds = list(dict.fromkeys(cell.dof for cell in shared))
-        most = counted(int(max(kinds)), "degree")
-        said.append(
+    sentences = [warmup_sentence(warmup)]
+    if dofs := list(dict.fromkeys(cell.dof for cell in cells if cell.own)):
+        most = counted(int(max(dofs)), "degree")
+        sentences.append(
             f"Intervals take one relative variance of repeats for all points ({most} of freedom)."
-            if len(kinds) == 1
+            if len(dofs) == 1
             else "Intervals take one relative variance of repeats for the points within the cores "
-            f"and one for those beyond ({' and '.join(f'{dof:.0f}' for dof in kinds)} degrees of "
+            f"and one for those beyond ({' and '.join(f'{dof:.0f}' for dof in dofs)} degrees of "
             "freedom)."
         )
     if single := sum(cell.runs == 1 and not cell.own for cell in cells):
-        said.append(
+        sentences.append(
             f"Where a point has one run only ({counted(single, 'point')}), its interval is over "
             "the run's iterations and says nothing about other seeds."
         )
-    return said
+    return sentences
 
 
 def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -174,7 +172,7 @@ def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as text: intervals in brackets, four significant digits, nan as an empty cell.
+    """The table as text: intervals in brackets, four significant digits, NaN as an empty cell.
 
     Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
     """
@@ -188,14 +186,9 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
         return str(value)
 
     bounds = {c + end for c in table.columns for end in ("_low", "_high")}
-    columns = {
-        name: [name, f"{name}_low", f"{name}_high"] if f"{name}_low" in table else [name]
-        for name in table.columns
-        if name not in bounds
-    }
-    return pd.DataFrame(
-        {
-            name: [text(*values) for values in zip(*(table[c] for c in parts), strict=True)]
-            for name, parts in columns.items()
-        }
-    )
+    columns = {}
+    for name in table.columns:
+        if name not in bounds:
+            parts = [name, f"{name}_low", f"{name}_high"] if f"{name}_low" in table else [name]
+            columns[name] = [text(*row) for row in zip(*(table[c] for c in parts), strict=True)]
+    return pd.DataFrame(columns)

@@ -126,6 +126,8 @@ def _plain(value: str) -> str:
     """A default of the launcher as one would type it."""
     if value.startswith("field("):
         return "[]"
+    if bounded := re.fullmatch(r"(?:positive|not_negative|one_of)\((?:.*default=)?(.*)\)", value):
+        value = bounded[1]
     if value == "DEFAULT_REPEAT":
         return "seed"
     return {"None": "null", "True": "true", "False": "false"}.get(value, value.strip('"'))

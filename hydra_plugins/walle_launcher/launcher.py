@@ -36,15 +36,12 @@ def either(value: Any, otherwise: Any) -> Any:
 def up_to_cores(*counts: int) -> str:
     """`${walle.up_to_cores:1,2,4,8}` is "1,2" on two cores: the counts that have a core each.
 
-    The least count always stays. The values of a sweep over `sampler.n` can be written so.
+    The least count always stays. Sweeps over `sampler.n` use it.
     """
     from walle.system.machine import usable_cores  # not at the top: every application would load it
 
     cores = max(len(usable_cores()), min(counts))
     return ",".join(str(count) for count in counts if count <= cores)
-
-
-OmegaConf.register_new_resolver("walle.either", either, replace=True)
 
 
 def example(name: str) -> str:
@@ -54,8 +51,8 @@ def example(name: str) -> str:
     return str(example_directory(name))
 
 
-OmegaConf.register_new_resolver("walle.up_to_cores", up_to_cores, replace=True)
-OmegaConf.register_new_resolver("walle.example", example, replace=True)
+for resolver in (either, up_to_cores, example):
+    OmegaConf.register_new_resolver(f"walle.{resolver.__name__}", resolver, replace=True)
 
 
 class WalleSearchPath(SearchPathPlugin):
@@ -68,11 +65,8 @@ class WalleSearchPath(SearchPathPlugin):
         """
         here = Path(__file__).resolve().parent
         search_path.append(provider="walle-launcher", path=f"file://{here / 'conf'}")
-        mains = [
-            element.path.removeprefix("file://")
-            for element in search_path.get_path()
-            if element.provider == "main"
-        ]
+        paths = search_path.get_path()
+        mains = [part.path.removeprefix("file://") for part in paths if part.provider == "main"]
         root = here.parents[1]
         if not {str(root / "conf"), str(root / "walle" / "conf")} & {*mains}:
             return  # another application, which need not wait for an import

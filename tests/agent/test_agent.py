@@ -10,7 +10,7 @@ from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.evaluation import Evaluation, Evaluator
 from walle.errors import WorkerError
-from walle.sampling.serial_sampling import SerialSampling
+from walle.sampling.process_sampling import SerialSampling
 from walle.system.run_files import read_status
 
 

@@ -280,7 +280,7 @@ def test_a_run_that_has_all_its_steps_is_refused(run_directory):
 
 def test_other_versions_and_another_processor_are_told(run_directory, monkeypatch):
     monkeypatch.setattr("walle.system.machine.cpu_model", lambda: "Abacus 3000")
-    monkeypatch.setattr(checkpoint.metadata, "version", lambda name: "0.0")
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0")
     said = []
     checkpoint.earlier_state(run_directory, said.append)
     assert any("torch" in line and "0.0 now" in line for line in said)

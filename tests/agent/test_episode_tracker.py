@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from walle.agent.episode_tracker import EpisodeTracker, spread
+from walle.agent.recorder import EpisodeTracker, statistics
 from walle.types import Rollout
 
 
@@ -59,12 +59,12 @@ def test_an_episode_that_was_given_up_leaves_no_trace():
     assert found == [(0, 7.0, 2), (1, 100.0, 4)]
 
 
-def test_spread_by_hand():
-    assert spread([1, 2, 6], "r", median=True) == {
+def test_statistics_by_hand():
+    assert statistics([1, 2, 6], "r", "mean", "median", "std", "min", "max") == {
         "r_mean": 3.0,
         "r_median": 2.0,
         "r_std": pytest.approx(np.sqrt(14 / 3)),
         "r_min": 1.0,
         "r_max": 6.0,
     }
-    assert set(spread([], "r").values()) == {None}
+    assert statistics([], "r", "mean", "std") == {"r_mean": None, "r_std": None}

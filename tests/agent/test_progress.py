@@ -2,7 +2,7 @@
 
 import pytest
 
-from walle.agent.progress import describe
+from walle.agent.recorder import describe
 from walle.system.format import return_text
 from walle.training import RunResult
 

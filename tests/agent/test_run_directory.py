@@ -62,7 +62,7 @@ def test_a_run_that_a_launcher_started_keeps_the_launchers_hash_and_fields(tmp_p
 
 def test_a_complete_run_records_its_result_for_a_launcher_that_was_killed(tmp_path):
     with run_directory(tmp_path) as locked:
-        Status(locked, "own", again=False).completed(3.5)
+        Status(locked, "own", again=False).end("completed", exit_code=0, return_value=3.5)
     assert is_done(read_status(tmp_path), "own")
     assert read_status(tmp_path)["return_value"] == 3.5
 

@@ -13,7 +13,7 @@ from tests.test_resume import assert_same_run, killed_run, resume
 from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.algos import REGISTRY, load
-from walle.algos.on_policy.base import StepBatch
+from walle.algos.on_policy.base import RowBatch
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.policy.export import export
@@ -120,7 +120,7 @@ def test_policy_and_critic_share_the_convolutions():
     problem, _ = make_problem(config)
     algorithm = make_algorithm(config, problem)
     assert algorithm.critic.layout.size == 16 + 1
-    batch = StepBatch(
+    batch = RowBatch(
         torch.randint(0, 256, (8, 1440), dtype=torch.uint8), torch.zeros(8).long(),
         torch.zeros(8), torch.zeros(8), torch.ones(8), torch.zeros(8),
     )  # fmt: skip

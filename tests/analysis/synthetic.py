@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from walle.analysis.measuring.groups import Cell
+
 REPLACED = {  # an entry of `replacements` in status.json
     "sampler": "sampler-1",
     "round": 12,
@@ -280,3 +282,12 @@ def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+
+
+def cell(
+    n: float, values: object, draws: object, names: tuple[str, ...], dof: float | None = None
+) -> Cell:
+    """A cell of runs with as many seeds."""
+    x = np.asarray(values, float)
+    mean, own = float(x.mean()), x.size - 1 if dof is None else dof
+    return Cell("", n, x, np.asarray(draws, float), names, len(names), False, own, mean, mean)

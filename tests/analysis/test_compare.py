@@ -11,10 +11,9 @@ import pytest
 
 from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
 from walle.analysis import compare, speedup
-from walle.analysis import compare as forest
-from walle.analysis.comparing.matching import match, question, restricted
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
+from walle.analysis.measuring.comparisons import match, question, restricted
 from walle.analysis.measuring.stats import Interval
 from walle.analysis.runs import load
 
@@ -341,17 +340,16 @@ def test_the_command(four: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert path.read_text().startswith("<?xml")
 
 
-def drawn(**options: object) -> style.Axes:
-    _, (axes,) = style.panels(1)
+def drawn(field: str) -> style.Axes:
+    _, (axes,) = style.panels(1, height=2.5)
     of = {"a": Interval(2.0, 1.5, 900.0), "b": Interval(1.0), "overall": Interval(1.5, 1.4, 1.6)}
-    series = [forest.Series("x", style.look(0), of)]
-    forest._draw_forest(axes, series, neutral=1.0, **options)  # type: ignore[arg-type]
+    compare.draw_forest(axes, {"x": (style.look(0), of)}, field)
     return axes
 
 
 def test_a_wide_interval_does_not_set_the_axis_and_its_bar_ends_in_an_arrow() -> None:
-    axes = drawn()
-    assert axes.get_xlim()[1] < 5
+    axes = drawn("difference")
+    assert axes.get_xlim()[1] < 6
     markers = [line.get_marker() for line in axes.get_lines()]
     assert markers.count(">") == 1
     assert markers.count("<") == 0
@@ -360,12 +358,12 @@ def test_a_wide_interval_does_not_set_the_axis_and_its_bar_ends_in_an_arrow() ->
 
 
 def test_ratios_have_a_logarithmic_axis_with_round_ticks() -> None:
-    axes = drawn(ratio=True)
+    axes = drawn("ratio")
     assert axes.get_xscale() == "log"
     ticks = [tick.get_text() for tick in axes.get_xticklabels()]
     assert "1" in ticks
     assert len(ticks) <= 6
 
 
-def test_given_limits_hold() -> None:
-    assert drawn(limits=(0.0, 3.0)).get_xlim() == (0.0, 3.0)
+def test_a_probability_has_the_whole_axis() -> None:
+    assert drawn("improvement").get_xlim() == (0.0, 1.0)

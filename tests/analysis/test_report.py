@@ -12,7 +12,7 @@ import pytest
 
 from tests.analysis.synthetic import REPLACED, Job, write_run, write_sweep
 from walle.analysis import report
-from walle.analysis.measuring.design import axis_of
+from walle.analysis.measuring.groups import axis_of
 from walle.analysis.runs import load
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")

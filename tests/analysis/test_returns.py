@@ -10,7 +10,7 @@ from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, wri
 from walle.analysis import returns
 from walle.analysis.drawing import style
 from walle.analysis.loading.directories import BadInputError
-from walle.analysis.measuring.return_bounds import of_column
+from walle.analysis.measuring.scores import possible_values
 from walle.analysis.returns import common_grid, curve, on_grid
 from walle.analysis.runs import load
 
@@ -266,7 +266,7 @@ def test_a_curve_says_how_many_runs_it_is_over() -> None:
     found = curve(grid, on_grid(frame, "x", "y", grid))
     np.testing.assert_array_equal(found.y, [3, 5, 7, 8, 10])
     assert found.runs.tolist() == [2, 2, 2, 1, 1]
-    assert found.complete.tolist() == [True, True, True, False, False]
+    assert (found.runs == 2).tolist() == [True, True, True, False, False]
     assert (found.low[:3] < [2, 4, 6]).all()
     assert (found.high[:3] > [4, 6, 8]).all()
     assert np.isnan(found.low[3:]).all()
@@ -283,13 +283,13 @@ def test_a_band_ends_where_values_are_impossible() -> None:
     grid = np.linspace(0, 1, 3)
     values = np.array([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
     assert curve(grid, values).low.max() < -5
-    found = curve(grid, values, within=of_column("lag_mean"))
+    found = curve(grid, values, within=possible_values("lag_mean"))
     assert (found.low == 0).all()
     assert found.high.min() > 7
 
 
 def test_the_values_that_columns_can_have() -> None:
-    assert of_column("collect_s") == of_column("learn_share") == (0, np.inf)
-    assert of_column("clip_fraction") == (0, 1)
-    assert of_column("explained_variance") == (-np.inf, 1)
-    assert of_column("return_mean") == (-np.inf, np.inf)
+    assert possible_values("collect_s") == possible_values("learn_share") == (0, np.inf)
+    assert possible_values("clip_fraction") == (0, 1)
+    assert possible_values("explained_variance") == (-np.inf, 1)
+    assert possible_values("return_mean") == (-np.inf, np.inf)

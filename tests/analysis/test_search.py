@@ -8,7 +8,6 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from walle.analysis import report
-from walle.analysis import search as figures
 from walle.analysis import search as searches
 from walle.analysis.loading.directories import BadInputError
 
@@ -64,13 +63,13 @@ def test_the_report_tells_of_trials_best_settings_and_every_trial(directory, cap
 def test_the_numbers_of_the_figures(directory):
     search = searches.load_search(directory)
     best = search.best
-    history = figures.history(search)
+    history = searches.history(search)
     history.figure.axes[0].set_xlim(0, 3)  # of four trials
     assert all(tick.is_integer() for tick in history.figure.axes[0].get_xticks())
     table = history.table
     assert list(table["trial"]) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
     assert list(table["best so far"]) == list(table["value"].cummax())
-    lines = figures.parallel_coordinates(search).table
+    lines = searches.parallel_coordinates(search).table
     assert lines["eval, median of 3 seeds"][0] == best.value
     assert len(searches.trial_table(search)) == 12
 
@@ -81,7 +80,7 @@ def test_the_setting_that_decides_is_the_most_important(tmp_path):
         trial = study.ask(SPACE)
         study.tell(trial, -trial.params["algo.epochs"] + 0.1 * len(trial.params["algo"]))
     search = searches.StoredSearch(study, tmp_path, {}, study.trials, study.best_trial)
-    found = figures.importances(search).table
+    found = searches.importances(search).table
     assert found["setting"][0] == "algo.epochs"
     assert found["importance"].sum() == pytest.approx(1)
 
@@ -92,8 +91,8 @@ def test_minimizing_turns_best_and_worst(tmp_path):
     for value in (3.0, 1.0, 2.0):
         study.tell(study.ask({"x": FloatDistribution(0, 1)}), value)
     search = searches.load_search(tmp_path)
-    assert list(figures.history(search).table["best so far"]) == [3, 1, 1]
-    assert next(iter(figures.parallel_coordinates(search).table["value"])) == 1
+    assert list(searches.history(search).table["best so far"]) == [3, 1, 1]
+    assert next(iter(searches.parallel_coordinates(search).table["value"])) == 1
 
 
 def test_a_journal_that_others_share(tmp_path):
@@ -112,7 +111,7 @@ def test_a_journal_that_others_share(tmp_path):
 def test_too_little_to_draw(tmp_path, capsys):
     write(tmp_path / "study.journal", trials=1)
     with pytest.raises(BadInputError, match="importances need two complete trials"):
-        figures.importances(searches.load_search(tmp_path))
+        searches.importances(searches.load_search(tmp_path))
     (tmp_path / "study.journal").unlink()
     write(tmp_path / "study.journal", trials=0)
     capsys.readouterr()

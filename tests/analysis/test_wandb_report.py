@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
-from walle.agent.sinks.describing import Speed, section, summary
+from walle.agent.sinks import Speed, section, summary
 from walle.analysis import wandb_report
 from walle.analysis.runs import load
 

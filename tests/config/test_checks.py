@@ -8,7 +8,7 @@ import pytest
 
 from walle.algos.off_policy.base import OffPolicy
 from walle.config import compose
-from walle.config.checks import default_shards
+from walle.config.checks import default_parts
 from walle.errors import ConfigError, RolloutError
 from walle.training import make_problem, train
 
@@ -104,7 +104,7 @@ def test_what_an_environment_cannot_take_is_refused_with_its_arguments(env, argu
     ("minibatch", "shards"), [(64, 1), (1000, 1), (1024, 2), (4096, 8), (1536, 2), (65536, 16)]
 )
 def test_shards_follow_from_the_minibatch_alone(minibatch, shards):
-    assert default_shards(minibatch) == shards
+    assert default_parts(minibatch, most=16, least=512) == shards
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import pytest
 from hydra.errors import MissingConfigException
 
-from walle.config import compose, explain
+from walle.config import compose
+from walle.config.did_you_mean import explain
 from walle.errors import ConfigError
 
 

@@ -1,6 +1,7 @@
 """The settings of a resumed run: those of the run, with the few changes that may be asked for."""
 
 import json
+from dataclasses import asdict
 from functools import cache
 
 import pytest
@@ -8,15 +9,8 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
-from walle.config import (
-    compose,
-    config_directory,
-    resumed_config,
-    stored_config,
-    without_removed,
-)
-from walle.config.loading import to_dict
-from walle.config.resuming import MAY_CHANGE
+from walle.config import compose, config_directory
+from walle.config.loading import MAY_CHANGE, resumed_config, stored_config, without_removed
 from walle.errors import ConfigError
 
 RUN = (
@@ -32,7 +26,7 @@ RUN = (
 @cache
 def stored_by(*overrides):
     """The settings that a run with these overrides writes into run.json."""
-    return json.dumps(to_dict(compose(overrides)))
+    return json.dumps(asdict(compose(overrides)))
 
 
 def resumed(typed, run=RUN):
@@ -45,7 +39,7 @@ def resumed(typed, run=RUN):
 
 def test_the_settings_come_from_the_run():
     found = resumed([])
-    assert to_dict(found) == json.loads(stored_by(*RUN))
+    assert asdict(found) == json.loads(stored_by(*RUN))
     assert (found.env.id, found.seed, found.algo.clip) == ("Hopper-v5", 5, 0.3)
 
 
@@ -77,7 +71,7 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
     for key, value in changes.items():
         OmegaConf.update(expected, key, value)
     found = resumed([f"{key}={value}" for key, value in changes.items()])
-    assert to_dict(found) == OmegaConf.to_container(expected)
+    assert asdict(found) == OmegaConf.to_container(expected)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +106,7 @@ def test_a_contradiction_is_refused_by_name(override, message):
     "typed", [RUN, ["env=hopper", "algo=ppo", "net=mlp", "sampler=process", "total_steps=1e6"]]
 )
 def test_what_the_run_has_may_be_typed_again(typed):
-    assert to_dict(resumed(typed)) == json.loads(stored_by(*RUN))
+    assert asdict(resumed(typed)) == json.loads(stored_by(*RUN))
 
 
 def test_one_process_may_go_on_for_many_and_many_for_one():
@@ -170,7 +164,7 @@ def test_changes_that_cannot_work_are_refused_as_ever():
 )
 def test_what_run_json_holds_is_read_as_it_was(overrides):
     stored = json.loads(stored_by(*overrides))
-    assert to_dict(resumed(overrides, overrides)) == stored
+    assert asdict(resumed(overrides, overrides)) == stored
 
 
 def test_a_checkpoint_file_is_no_directory_of_a_run(tmp_path):

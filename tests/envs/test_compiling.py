@@ -9,9 +9,9 @@ import mujoco
 import numpy as np
 import pytest
 
-from walle.envs.mujoco import compiling
-from walle.envs.mujoco.compiling import compile_model, may_touch, xml_path
+from walle.envs.mujoco import task
 from walle.envs.mujoco.physics import batch_available
+from walle.envs.mujoco.task import compile_model, may_touch, xml_path
 
 BODIES = """
 <mujoco>
@@ -90,10 +90,10 @@ def test_listed_pairs_leave_the_trajectory_as_it_is(xml_file: str, count: int):
 
 
 def test_a_list_that_gives_another_trajectory_is_not_used(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(compiling, "_set_parameters", lambda *_: None)
+    monkeypatch.setattr(task, "_set_parameters", lambda *_: None)
     path = xml_path("half_cheetah.xml")
     plain = mujoco.MjModel.from_xml_path(str(path))
-    assert compiling.with_listed_pairs(plain, path) is plain
+    assert task.with_listed_pairs(plain, path) is plain
 
 
 def test_models_that_gymnasium_ships_are_compiled_once(monkeypatch: pytest.MonkeyPatch):
@@ -117,7 +117,7 @@ def test_the_parameters_of_a_listed_pair_are_those_of_its_contact(tmp_path: Path
         path = tmp_path / f"{priority}.xml"
         path.write_text(xml.format(floor=floor, ball=geom.format(z=0, settings=second)))
         plain = mujoco.MjModel.from_xml_path(str(path))
-        listed = compiling.with_listed_pairs(plain, path)
+        listed = task.with_listed_pairs(plain, path)
         assert listed.npair == 1
         found, expected = (contact(model) for model in (listed, plain))
         assert found.dim == expected.dim == 4

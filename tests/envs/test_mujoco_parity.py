@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from walle.envs.lanes import EnvSpec
+from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import TASKS, make_mujoco_lanes
-from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.streams import env_seed
 
 LANES = (3, 4)
@@ -80,7 +80,7 @@ class Reference:
     def __init__(self, env_id: str, kwargs: dict, limit: int | None):
         extra = {} if limit is None else {"max_episode_steps": limit}
         self.envs = [gym.make(env_id, **kwargs, **extra) for _ in SEEDS]
-        catch_mujoco_warnings().flush("reference")
+        issue_mujoco_warnings("reference")
 
     def reset(self):
         return np.stack([e.reset(seed=s)[0] for e, s in zip(self.envs, SEEDS, strict=True)])

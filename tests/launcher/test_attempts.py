@@ -12,9 +12,8 @@ from omegaconf import OmegaConf
 from walle.agent import checkpoint
 from walle.launcher.allocation import Grant, Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
 from walle.launcher.planning import can_resume
-from walle.launcher.records import is_done, read_manifest, resume_command
+from walle.launcher.records import Identity, is_done, read_manifest, resume_text
 from walle.launcher.runner import start_attempt
 from walle.system.run_files import read_status, update_status
 
@@ -93,7 +92,7 @@ def test_jobs_of_a_stopped_or_killed_sweep_go_on_from_their_checkpoints(learner,
     launcher.send_signal(signum)
     launcher.wait(timeout=20)
     (learner.directory / "healed").touch()
-    arguments = shlex.split(resume_command(read_manifest(learner.out)))
+    arguments = shlex.split(resume_text(read_manifest(learner.out)).removeprefix("To resume: "))
     assert arguments[1:3] == ["app.py", "-m"]
     code, output = learner.run(*arguments[3:])
     assert code == 0, output

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from omegaconf import OmegaConf
 
-from walle.launcher.composing import PlanError, swept_keys
+from walle.errors import ConfigError
+from walle.launcher.composing import swept_keys
 from walle.launcher.planning import ChoiceSettings
 
 ALGORITHMS = {
@@ -86,12 +87,12 @@ def test_other_overrides_and_groups_stay_as_they_are():
 
 @pytest.mark.parametrize("typed", ["++ppo.clipp=0.1", "++ppo.hydra.job.name=x"])
 def test_a_key_that_the_choice_lacks_is_refused(typed):
-    with pytest.raises(PlanError, match=r"ppo has no setting"):
+    with pytest.raises(ConfigError, match=r"ppo has no setting"):
         own().resolved(["algo=ppo", typed])
 
 
 def test_the_nearest_name_is_given():
-    with pytest.raises(PlanError, match=r"^ppo.clipp=0.1: ppo .* did you mean 'ppo.clip'"):
+    with pytest.raises(ConfigError, match=r"^ppo.clipp=0.1: ppo .* did you mean 'ppo.clip'"):
         own().resolved(["algo=ppo", "++ppo.clipp=0.1"])
 
 
@@ -99,13 +100,13 @@ def test_a_choice_that_no_job_has_is_refused():
     jobs = [["algo=ppo", "++sac.tau=0.1"], ["algo=a2c", "++sac.tau=0.1"]]
     settings = own("algo=ppo,a2c", "++sac.tau=0.1")
     configs = [Loader().load_sweep_config(None, job[:1]) for job in jobs]
-    with pytest.raises(PlanError, match=r"no job of this sweep has algo=sac.*algo=a2c,ppo:"):
+    with pytest.raises(ConfigError, match=r"no job of this sweep has algo=sac.*algo=a2c,ppo:"):
         settings.refuse_absent(jobs, configs)
 
 
 def test_an_adaptive_sweeper_may_choose_it_later():
     job, config = ["algo=ppo", "++sac.tau=0.1"], Loader().load_sweep_config(None, ["algo=ppo"])
-    with pytest.raises(PlanError):
+    with pytest.raises(ConfigError):
         own(params={"algo": "ppo"}).refuse_absent([job], [config])
     assert own(params={"algo": "choice(ppo,sac)"}).refuse_absent([job], [config]) is None
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from walle.launcher.composing import Composed, distinct
-from walle.launcher.identity import Identity
+from walle.launcher.records import Identity
 from walle.system.identity import config_hash, flatten
 
 

@@ -10,6 +10,8 @@ import signal
 
 import pytest
 
+from walle.launcher.launch import repeats_text
+
 
 @pytest.mark.slow
 def test_nothing_is_left_of_a_sweep_that_never_began(app):
@@ -30,11 +32,11 @@ def test_nothing_is_left_of_a_sweep_that_never_began(app):
     [
         (
             "order=sorted",
-            "hydra.launcher.order=sorted: choose one of null, given, interleaved, blocks, shuffled",
+            "hydra.launcher.order='sorted' is unknown; choose one of: blocks, given, interleaved",
         ),
-        ("timeout_s=0", "hydra.launcher.timeout_s=0.0: it must be above 0"),
+        ("timeout_s=0", "hydra.launcher.timeout_s=0.0 must be positive"),
         ("cores=[4096]", "hydra.launcher.cores names [4096]"),
-        ("validate=app.no_such", "hydra.launcher.validate=app.no_such"),
+        ("validate=app.no_such", "hydra.launcher.validate='app:no_such': app has no no_such"),
     ],
 )
 def test_wrong_settings_fail_before_anything_starts(app, setting, message):
@@ -216,3 +218,11 @@ def test_ctrl_c_while_planning_is_no_traceback(app):
     assert launcher.wait(timeout=20) == 130
     assert app.said().endswith("stopped before any job was started\n")
     assert "Traceback" not in app.said()
+
+
+def test_repeats_name_the_jobs_and_count_the_rest():
+    asked = [[f"job={n}"] for n in (1, 2, 3, 4, 5)] * 2
+    assert repeats_text(asked, [0, 1, 2, 3, 4] * 2) == (
+        "5 of 10 jobs repeat the configuration of another job, and are not run a second time: "
+        "job=1, job=1; job=2, job=2; job=3, job=3; and 2 more"
+    )

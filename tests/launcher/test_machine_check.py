@@ -4,23 +4,25 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
+from walle.launcher import runner
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
-from walle.launcher.machine_check import (
+from walle.launcher.planning import Plan
+from walle.launcher.records import Identity, Manifest
+from walle.launcher.runner import (
     CoreSpeeds,
-    OthersClock,
     checked_machine,
     core_speeds,
     is_busy,
     machine_notes,
+    others_clock,
     time_on,
 )
-from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
 from walle.system.run_files import update_status
 
 EQUAL, UNEQUAL = CoreSpeeds({0: 0.05, 1: 0.05}, 0.0), CoreSpeeds({0: 0.05, 1: 0.1}, 0.0)
@@ -31,9 +33,9 @@ def checked(directory, speeds, *, enabled=True, exclusive=True):
     """A launch of one job, between two checks that find `speeds`; its record in manifest.json."""
     job = Job("n=1", None, directory / "0", Identity(0, (), "", {}), Need(1))
     plan = Plan([job], {}, [0], [], Manifest((), {}, (), ({"started": "now"},)), exclusive)
-    found = iter(speeds)
-    with checked_machine(
-        directory, plan, [0, 1], [], enabled=enabled, check=lambda cores, stop: next(found)
+    with (
+        patch.object(runner, "core_speeds", side_effect=speeds),
+        checked_machine(directory, plan, [0, 1], [], enabled=enabled),
     ):
         update_status(directory / "0", state="completed", cores=[0, 1], others_busy=0.5)
     file = directory / "manifest.json"
@@ -91,49 +93,51 @@ def test_a_sweep_beside_a_busy_program_says_so(app, busy_core):
     assert "The machine was not quiet before the first job" in output
 
 
-class Clock:
-    """Cores 0 and 1: so many busy seconds in so much time."""
-
-    def __init__(self, busy, elapsed_s):
-        self._busy, self._times = iter([100.0, 100.0 + busy]), iter([7.0, 7.0 + elapsed_s])
-
-    def on(self, cores):
-        return OthersClock(cores, lambda _: next(self._busy), lambda: next(self._times))
+def others_busy(monkeypatch, busy, elapsed_s, own_s):
+    """What others use of cores that are busy for so many seconds in so much time."""
+    seconds, times = iter([100.0, 100.0 + busy]), iter([7.0, 7.0 + elapsed_s])
+    monkeypatch.setattr(runner, "busy_s", lambda _: next(seconds))
+    clock = SimpleNamespace(monotonic=lambda: next(times))
+    monkeypatch.setattr(runner, "time", clock)
+    return others_clock([0, 1])(own_s)
 
 
 @pytest.mark.parametrize(
     ("busy_s", "own_s", "expected"),
     [(20.0, 10.0, 1.0), (10.0, 10.0, 0.0), (9.9, 10.0, 0.0), (13.0, 10.0, 0.3)],
 )
-def test_others_are_what_was_busy_without_our_own_work(busy_s, own_s, expected):
-    clock = Clock(busy_s, 10.0).on([0, 1])
-    assert clock.others_busy(own_s) == pytest.approx(expected)
+def test_others_are_what_was_busy_without_our_own_work(monkeypatch, busy_s, own_s, expected):
+    assert others_busy(monkeypatch, busy_s, 10.0, own_s) == pytest.approx(expected)
 
 
-def test_others_are_unknown_where_the_kernel_does_not_tell():
-    assert OthersClock([0], lambda _: None).others_busy(1.0) is None
+def test_others_are_unknown_where_the_kernel_does_not_tell(monkeypatch):
+    monkeypatch.setattr(runner, "busy_s", lambda _: None)
+    assert others_clock([0])(1.0) is None
 
 
-def test_each_core_has_its_median():
+def test_each_core_has_its_median(monkeypatch):
     times = {3: iter([9.0] * 5 + [1.0] * 15), 5: iter([2.0] * 20)}
-    found = core_speeds([3, 5], (), lambda core: next(times[core]), Clock(5.0, 10.0).on)
-    assert found.work_s == {3: 1.0, 5: 2.0}
-    assert found.others_busy == pytest.approx(0.5, abs=0.01)
-    assert found.as_record() == {"work_s": {"3": 1.0, "5": 2.0}, "others_busy": 0.5}
+    monkeypatch.setattr(runner, "time_on", lambda core: next(times[core]))
+    monkeypatch.setattr(runner, "others_clock", lambda cores: lambda own_s: 0.5)
+    found = core_speeds([3, 5])
+    assert found == CoreSpeeds({3: 1.0, 5: 2.0}, 0.5)
 
 
-def test_cores_take_turns_and_many_cores_have_fewer():
+def test_cores_take_turns_and_many_cores_have_fewer(monkeypatch):
     turns = []
-    core_speeds([0, 1], (), lambda core: turns.append(core) or 1.0, Clock(0, 1).on)
+    monkeypatch.setattr(runner, "time_on", lambda core: turns.append(core) or 1.0)
+    core_speeds([0, 1])
     assert turns == [0, 1] * 20
     turns.clear()
-    core_speeds(range(100), (), lambda core: turns.append(core) or 1.0, Clock(0, 1).on)
+    core_speeds(range(100))
     assert turns == [*range(100)] * 4
 
 
-def test_a_check_ends_early_and_gives_the_cores_back():
+def test_a_check_ends_early_and_gives_the_cores_back(monkeypatch):
     before, stop = os.sched_getaffinity(0), []
-    assert core_speeds(sorted(before), stop, lambda core: stop.append(2) or time_on(core)) is None
+    timed = runner.time_on
+    monkeypatch.setattr(runner, "time_on", lambda core: stop.append(2) or timed(core))
+    assert core_speeds(sorted(before), stop) is None
     assert len(stop) == 1
     assert os.sched_getaffinity(0) == before
 
@@ -146,20 +150,23 @@ def test_this_machine():
         assert os.sched_getaffinity(0) == {core}
     finally:
         os.sched_setaffinity(0, before)
-    assert CoreSpeeds({0: 1.0}, None).as_record()["others_busy"] is None
 
 
 QUIET = CoreSpeeds({0: 0.05, 1: 0.052}, 0.02)
 
 
+def shares(others_busy, cores):
+    return {"others_busy": others_busy, "cores": list(range(cores))}
+
+
 def test_equal_and_quiet_cores_need_no_words():
-    assert machine_notes(QUIET, QUIET, {0: 0.01, 1: None}, {0: 1, 1: 2}) == []
-    assert machine_notes(None, None, {}, {}) == []
+    assert machine_notes(QUIET, QUIET, {0: shares(0.01, 1), 1: shares(None, 2)}) == []
+    assert machine_notes(None, None, {}) == []
 
 
 def test_unequal_cores_are_named():
     slow = CoreSpeeds({0: 0.05, 1: 0.065, 2: 0.06}, 0.0)
-    assert machine_notes(slow, slow, {}, {}) == [
+    assert machine_notes(slow, slow, {}) == [
         "The cores were unequal before the first job: cores 1-2 took up to 30% longer than the "
         "fastest core for the same work.",
         "The cores were unequal after the last job: cores 1-2 took up to 30% longer than the "
@@ -170,17 +177,17 @@ def test_unequal_cores_are_named():
 def test_a_machine_that_changed_is_told():
     slower = CoreSpeeds({0: 0.07, 1: 0.0728}, 0.0)
     told = "The speed of cores changed during the sweep: after the last job"
-    assert machine_notes(QUIET, slower, {}, {}) == [
+    assert machine_notes(QUIET, slower, {}) == [
         f"{told} cores 0-1 took 1.40 times as long as before the first."
     ]
-    assert machine_notes(QUIET, CoreSpeeds({0: 0.06, 1: 0.065}, 0.0), {}, {}) == [
+    assert machine_notes(QUIET, CoreSpeeds({0: 0.06, 1: 0.065}, 0.0), {}) == [
         f"{told} cores 0-1 took 1.20 to 1.25 times as long as before the first."
     ]
 
 
 def test_other_programs_are_told():
     busy = QUIET._replace(others_busy=0.78)
-    notes = machine_notes(busy, QUIET, {3: 0.4, 4: 0.01, 5: 0.9}, {3: 2, 4: 2, 5: 1})
+    notes = machine_notes(busy, QUIET, {3: shares(0.4, 2), 4: shares(0.01, 2), 5: shares(0.9, 1)})
     assert notes == [
         "The machine was not quiet before the first job: other programs kept 0.78 of its 2 cores "
         "busy.",

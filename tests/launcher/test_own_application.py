@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from walle.launcher.records import read_manifest, resume_command
+from walle.launcher.records import read_manifest, resume_text
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = """
@@ -88,7 +88,9 @@ def test_hydras_tutorial_runs_fails_and_resumes(directory):
         assert "rooms []\nheavy []\n" in log
 
     (directory / "mended").touch()
-    arguments = shlex.split(resume_command(read_manifest(directory / "out")))
+    arguments = shlex.split(
+        resume_text(read_manifest(directory / "out")).removeprefix("To resume: ")
+    )
     assert arguments[1] == "my_app.py"
     ran = run(directory, *arguments[2:])
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -6,19 +6,23 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from walle.errors import ConfigError
 from walle.launcher.allocation import Need, Resources
 from walle.launcher.composing import Composed, Job
-from walle.launcher.identity import Identity
 from walle.launcher.planning import (
     Plan,
+    assign_numbers,
+    config_changed,
     in_order,
     in_repeats,
     measures_time,
     plan_lines,
     quoted,
+    refuse_other_base,
     repeat_numbers,
 )
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
+from walle.system.identity import config_hash
 
 
 def test_a_plan_in_words():
@@ -122,3 +126,70 @@ def test_repeats_are_numbered_as_they_appear_and_keep_their_numbers():
 def test_a_sweep_over_a_key_of_speed_measures_time(jobs, needs, swept, expected):
     found = [Composed(None, job, Identity(-1, (), "", {})) for job in jobs]
     assert measures_time(found, needs, swept) is expected
+
+
+def job(num=-1, *overrides, **config):
+    return Identity(num, overrides, config_hash(config), config)
+
+
+def test_a_difference_names_both_sides():
+    before, after = {"a": 1, "b": None, "c": 0}, {"a": 2, "b": None, "d": "x"}
+    lines = str(config_changed(before, after, "the sweep")).splitlines()[1:-1]
+    assert lines == ["  a: 1 -> 2", "  c: 0 -> (absent)", '  d: (absent) -> "x"']
+
+
+def test_new_jobs_get_the_numbers_after_the_known_ones():
+    known = [job(0, "n=1", n=1), job(1, "n=2", n=2)]
+    wanted = [job(-1, "n=2", n=2), job(-1, "n=4", n=4), job(-1, "n=1", n=1)]
+    assert assign_numbers(known, wanted) == [1, 2, 0]
+
+
+def test_an_empty_directory_is_numbered_from_where_the_sweeper_says():
+    assert assign_numbers([], [job(-1, "n=1", n=1), job(-1, "n=2", n=2)], 5) == [5, 6]
+
+
+def test_the_same_config_written_otherwise_is_the_same_job():
+    known = [job(0, "n=1", n=1, seed=0)]
+    assert assign_numbers(known, [job(-1, "n=1", "seed=0", n=1, seed=0)]) == [0]
+
+
+def test_two_equal_jobs_of_one_launch_get_two_numbers():
+    assert assign_numbers([], [job(-1, "n=1", n=1), job(-1, "+n=1", n=1)]) == [0, 1]
+
+
+def test_the_same_overrides_with_another_config_are_refused():
+    known = [job(3, "env=hopper", env="hopper", gamma=0.99)]
+    with pytest.raises(ConfigError, match=r"(?s)job 3 \(env=hopper\).*gamma: 0.99 -> 0.9"):
+        assign_numbers(known, [job(-1, "env=hopper", env="hopper", gamma=0.9)])
+
+
+def test_a_changed_base_is_refused_even_for_new_jobs():
+    known = [job(0, n=1, steps=10), job(1, n=2, steps=10)]
+    with pytest.raises(ConfigError, match="steps: 10 -> 20"):
+        refuse_other_base(known, [job(n=4, steps=20)], {"n"})
+
+
+@pytest.mark.parametrize(
+    ("known", "wanted", "swept"),
+    [
+        # The axis grows.
+        ([job(n=1, a=0), job(n=2, a=0)], [job(n=4, a=0)], {"n"}),
+        # One value, then several: the axis is named by the second launch.
+        ([job(n=1, a=0)], [job(n=1, a=0), job(n=2, a=0)], {"n"}),
+        # A group holds keys of its own.
+        (
+            [job(**{"env.id": "A", "a": 0})],
+            [job(**{"env.id": "B", "env.step_ms": 5, "a": 0})],
+            {"env"},
+        ),
+        # What follows from an axis varies with it.
+        ([job(n=1, twice=2), job(n=2, twice=4)], [job(n=4, twice=8)], {"n"}),
+    ],
+)
+def test_more_of_the_same_sweep_is_accepted(known, wanted, swept):
+    assert refuse_other_base(known, wanted, swept) is None  # where it refuses, it raises
+
+
+def test_a_key_that_appeared_is_a_change():
+    with pytest.raises(ConfigError, match="extra: \\(absent\\) -> 1"):
+        refuse_other_base([job(n=1)], [job(n=1, extra=1)], {"n"})

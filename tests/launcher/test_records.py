@@ -2,27 +2,33 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
 
-from walle.launcher.identity import Identity
+from walle.errors import ConfigError
 from walle.launcher.records import (
+    Identity,
     JobRecord,
+    LockedError,
     Manifest,
     Progress,
-    RecordError,
+    common_part,
     duration_s,
+    has_launcher,
     is_done,
     is_recordable,
+    job_label,
     last_lines,
+    locked,
     python_scalar,
     read_manifest,
     read_progress,
-    size_of,
     write_index,
     write_manifest,
 )
+from walle.system.identity import comparable_leaves, config_hash, flatten
 from walle.system.run_files import update_status
 
 REPLACED = {
@@ -50,17 +56,17 @@ def test_a_manifest_comes_back_as_it_was(tmp_path):
 
 
 def test_a_directory_without_a_manifest_is_refused(tmp_path):
-    with pytest.raises(RecordError, match=r"holds no manifest\.json"):
+    with pytest.raises(ConfigError, match=r"holds no manifest\.json"):
         read_manifest(tmp_path)
     (tmp_path / "manifest.json").write_text('{"jobs": 3}')
-    with pytest.raises(RecordError, match="is damaged"):
+    with pytest.raises(ConfigError, match="is damaged"):
         read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize("damage", [b"[1, 2]", b"{", b'{"common": "caf\xe9"}', b"\xff\xfe"])
 def test_a_damaged_manifest_is_named(tmp_path, damage):
     (tmp_path / "manifest.json").write_bytes(damage)
-    with pytest.raises(RecordError, match=r"manifest\.json is damaged .*: restore or remove it"):
+    with pytest.raises(ConfigError, match=r"manifest\.json is damaged .*: restore or remove it"):
         read_manifest(tmp_path)
 
 
@@ -175,10 +181,10 @@ def test_the_last_lines_of_a_log(tmp_path):
     assert last_lines(log) == []
     log.write_text("one\n\ntwo\nthree\n\n")
     assert last_lines(log, lines=2) == ["two", "three"]
-    assert last_lines(log, start=size_of(log)) == []  # the next attempt has printed nothing
+    assert last_lines(log, start=log.stat().st_size) == []  # the next attempt has printed nothing
     with log.open("a") as stream:
         stream.write("four\n")
-    assert last_lines(log, start=size_of(log) - 5) == ["four"]
+    assert last_lines(log, start=log.stat().st_size - 5) == ["four"]
 
 
 def test_a_runs_remaining_time_follows_its_mean_speed():
@@ -193,3 +199,57 @@ def test_durations():
     assert duration_s({"started": started, "ended": ended}) == 60.25
     assert duration_s({}) is None
     assert duration_s({"started": started}) > 0
+
+
+def test_a_directory_is_held_by_one_launcher(tmp_path):
+    assert not has_launcher(tmp_path)
+    with locked(tmp_path, 0):
+        assert has_launcher(tmp_path)
+        with pytest.raises(LockedError, match="another launcher"), locked(tmp_path, 0):
+            pass
+    assert not has_launcher(tmp_path)
+    with locked(tmp_path, 0):
+        pass
+
+
+def test_the_jobs_of_a_launcher_that_is_gone_still_hold_it(tmp_path):
+    with locked(tmp_path, 0) as jobs:
+        inherited = os.dup(jobs)  # as a job's supervisor has it
+    assert not has_launcher(tmp_path)
+    with (
+        pytest.raises(LockedError, match="jobs of a launcher"),
+        locked(tmp_path, 0),
+    ):
+        pass
+    os.close(inherited)
+    with locked(tmp_path, 0):
+        pass
+
+
+def test_a_label_holds_the_overrides_that_differ():
+    assert job_label(["n=1", "+extra=2", "steps=9"], {"n", "extra"}) == "n=1 +extra=2"
+    assert job_label(["steps=9"], {"n"}) == "(the only job)"
+    assert job_label(["text='two\nlines'"], {"text"}) == "text='two lines'"
+
+
+def test_what_configs_have_in_common():
+    assert common_part([{"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 1}]) == {"a": 1}
+    assert common_part([]) == {}
+
+
+def test_flatten_leaves_out_what_is_ignored():
+    config = {"a": {"b": 1, "c": {}}, "d": [{"e": 2}], "name": "x", "f": {"name": "y"}}
+    assert flatten(config, ["name"]) == {"a.b": 1, "a.c": {}, "d": [{"e": 2}], "f.name": "y"}
+
+
+def test_references_to_variables_stay_as_they_were_written():
+    written = {"a": "${oc.env:A}", "b": ["x", "${oc.env:B}"], "c": "${a}", "d": 1}
+    resolved = {"a": "hush", "b": ["x", "hush"], "c": "plain", "d": 1}
+    assert comparable_leaves(resolved, written, ()) == {**written, "c": "plain"}
+
+
+def test_the_hash_sees_values_and_not_their_order():
+    assert config_hash({"a": 1, "b": 2}) == config_hash({"b": 2, "a": 1})
+    assert config_hash({"a": 1}) != config_hash({"a": 2})
+    assert config_hash({"a": 1}) != config_hash({"a": "1"})
+    assert len(config_hash({})) == 16

@@ -6,18 +6,17 @@ import os
 import re
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from omegaconf import OmegaConf
 
 from walle.launcher.allocation import Allocator, Need, Resources
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
-from walle.launcher.jobs.verdict import Verdict
+from walle.launcher.jobs import Verdict
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
 from walle.launcher.runner import Runner
-from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.run_files import read_status, update_status
 
@@ -192,7 +191,9 @@ def test_returned_values_that_cannot_travel_fail_the_job_alone(app):
     assert "#1 job=1: failed: PicklingError: Cannot pickle" in output
 
 
-def test_a_worker_does_not_run_a_job_again_that_completed_before_its_worker_was_killed(tmp_path):
+def test_a_worker_does_not_run_a_job_again_that_completed_before_its_worker_was_killed(
+    tmp_path, monkeypatch
+):
     class Reclaimed(Allocator):
         def next(self):
             grant = super().next()
@@ -203,6 +204,8 @@ def test_a_worker_does_not_run_a_job_again_that_completed_before_its_worker_was_
     update_status(tmp_path, state="completed", config_hash="hash", return_value=1.5)
     before = read_status(tmp_path)
     allocator = Reclaimed([Need()], [0], Resources([0], []))
-    runner = Runner(plan, allocator, WalleLauncherConf(), pytest.fail, Screen(1, 0))
+    server = SimpleNamespace(start=pytest.fail)
+    monkeypatch.setattr("walle.launcher.runner.ForkServer", lambda *_: server)
+    runner = Runner(plan, allocator, WalleLauncherConf(), b"", -1)
     assert runner.run([], []) == {0: Verdict("completed")}
     assert read_status(tmp_path) == before

@@ -4,32 +4,43 @@ import io
 
 from rich.console import Console
 
-from walle.launcher.records import Progress
-from walle.launcher.screen import Row, SweepClock, job_table
+from walle.launcher.allocation import Grant
+from walle.launcher.composing import Job
+from walle.launcher.jobs import Verdict
+from walle.launcher.records import Identity, Progress
+from walle.launcher.screen import Row, Screen, ending_text, job_table
+
+COMPLETED, GRANT = Verdict("completed"), Grant(0, (0,), (), oversubscribed=False)
 
 
-def test_a_sweeps_remaining_time(monkeypatch):
+def job(num):
+    return Job("", None, None, Identity(num, (), "", {}), None)
+
+
+def test_a_sweeps_remaining_time(monkeypatch, caplog):
+    caplog.set_level("INFO")
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    clock = SweepClock(total=6, done=0)
-    assert clock.remaining_s({}, waiting=6) is None
-    clock.start(0)
-    clock.start(1)
+    screen = Screen(total=6, done=0)
+    assert screen.remaining_s({}, waiting=6) is None
+    screen.started(job(0), GRANT, "starts")
+    screen.started(job(1), GRANT, "starts")
     now[0] = 10.0
     # nothing has ended: both will have taken 30 s, so the four others take two rounds of that
-    assert clock.remaining_s({0: 20.0, 1: 20.0}, waiting=4) == 80.0
-    assert clock.end(0) == 10.0
-    clock.start(2)
+    assert screen.remaining_s({0: 20.0, 1: 20.0}, waiting=4) == 80.0
+    screen.ended(job(0), COMPLETED, [])
+    assert "#0 completed after 10.0 s, 1 of 6 ended, about 50.0 s left" in caplog.text
+    screen.started(job(2), GRANT, "starts")
     # two side by side, 10 s each: the one just begun needs them all, the four others two rounds
-    assert clock.remaining_s({1: 4.0, 2: None}, waiting=4) == 30.0
+    assert screen.remaining_s({1: 4.0, 2: None}, waiting=4) == 30.0
     now[0] = 18.0
-    assert clock.remaining_s({2: None}, waiting=0) == 2.0
-    assert clock.ended == 1
-    clock.end(1)
-    clock.start(1)  # it is tried again
-    assert clock.ended == 1
-    clock.stopped = True
-    assert clock.remaining_s({1: 4.0}, waiting=0) is None
+    assert screen.remaining_s({2: None}, waiting=0) == 2.0
+    assert screen.progress_text({}, 0).startswith("1 of 6 ended")
+    screen.ended(job(1), COMPLETED, [])
+    screen.started(job(1), GRANT, "starts")  # it is tried again
+    assert screen.progress_text({}, 0).startswith("1 of 6 ended")
+    screen.stop("stopped")
+    assert screen.remaining_s({1: 4.0}, waiting=0) is None
 
 
 def test_the_table_shows_every_row():
@@ -59,3 +70,21 @@ def test_a_column_that_no_job_fills_is_left_out():
     rows = [Row(0, "", "0", "running", Progress(), None)]
     Console(file=text, width=60).print(job_table(rows))
     assert text.getvalue().split() == ["#", "job", "cores", "state", "0", "0", "running"]
+
+
+def test_ends_in_words():
+    assert ending_text(Verdict("completed")) == "completed"
+    assert ending_text(Verdict("failed", "E: x", 3)) == "failed: E: x (exit code 3)"
+    assert ending_text(Verdict("failed", "too late", None, "SIGKILL")) == (
+        "failed: too late (SIGKILL)"
+    )
+    assert ending_text(Verdict("interrupted", "stopped", 130, "SIGINT")) == (
+        "interrupted: stopped (SIGINT)"
+    )
+    assert ending_text(Verdict("failed", "killed by SIGKILL", None, "SIGKILL")) == (
+        "failed: killed by SIGKILL"
+    )
+
+
+def test_a_job_that_never_started_says_why():
+    assert ending_text(Verdict("pending", "not started: why")) == "not started: why"

@@ -121,7 +121,7 @@ def collected(policy, numbers, rounds, steps=5):
         slot = Slot.empty(shape)
         sampler.fill(slot.rollout, snapshot(policy), round_, Timer(SAMPLER_SECTIONS))
         rollouts.append(slot.rollout)
-    sampler.close()
+    sampler.lanes.close()
     return rollouts
 
 

@@ -11,7 +11,7 @@ import pytest
 import walle
 from tests.policy.conftest import OFF_POLICY, RUNS, SMALL_NET, TINY
 from walle.agent import checkpoint
-from walle.envs.spaces import space_from, space_values
+from walle.envs.observations import space_from, space_values
 
 MOST_MODULES = 25
 HEAVY = ("hydra", "matplotlib", "mujoco", "omegaconf", "pandas", "scipy", "seaborn")

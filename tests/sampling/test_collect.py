@@ -51,7 +51,7 @@ def collect(numbers, policy=None, spec=COUNTER, rounds=1, discrete=False, obs_di
         slot = make_slot(len(numbers), discrete, obs_dim)
         sampler.fill(slot.rollout, snapshot(policy, obs_dim), round_, timer)
         rollouts.append(slot.rollout)
-    sampler.close()
+    sampler.lanes.close()
     return rollouts
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import read
 from tests.sampling.test_replaced_samplers import Disturber, replacements
-from walle.sampling.dealing import Dealer
+from walle.sampling.process_sampling import Dealer
 
 CHEETAH = (
     "env=halfcheetah",

@@ -10,8 +10,8 @@ import pytest
 from walle.errors import ConfigError
 from walle.sampling import slots
 from walle.sampling.slots import Arena
+from walle.system.forkserver import start_fork_server
 from walle.system.shared_memory import SharedMemory
-from walle.system.workers import forkserver_context
 
 
 class Shape:
@@ -72,7 +72,7 @@ def test_another_process_sees_and_changes_the_numbers():
     arena = Arena(LAYOUT)
     numbers = arena.arrays()[0]
     numbers[:] = [1, 2, 3]
-    process = forkserver_context().Process(target=add_one, args=[arena])
+    process = start_fork_server().Process(target=add_one, args=[arena])
     process.start()
     process.join(30)
     assert process.exitcode == 0
@@ -109,10 +109,10 @@ def test_more_arrays_are_seen_by_both_processes():
     descriptor = SimpleNamespace(detach=lambda: os.dup(ours.memory._descriptor))
     theirs.memory = SharedMemory.__new__(SharedMemory)  # as unpickling does there
     theirs.memory.__setstate__({"_reserve": False, "_descriptor": descriptor})
-    theirs.resize(LAYOUT)
+    theirs.layout = LAYOUT
     assert theirs.arrays()[0].tolist() == [0, 0, 0]
     for length in (100_000, 2):
         for arena in (ours, theirs):
-            arena.resize([((length,), "int64")])
+            arena.layout = [((length,), "int64")]
         ours.arrays()[0][:] = length
         assert theirs.arrays()[0].tolist() == [length] * length

@@ -8,15 +8,15 @@ import time
 import psutil
 import pytest
 
-from walle.system.forkserver import end_orphans
+from walle.system.forkserver import end_orphans, start_fork_server
 from walle.system.signals import FOR_AGENT
-from walle.system.workers import become_worker, forkserver_context
+from walle.system.workers import become_worker
 
 
 @pytest.fixture
 def worker():
     """Runs a function in a worker, which may say something through a pipe."""
-    context = forkserver_context()
+    context = start_fork_server()
     started = []
 
     def _worker(body):

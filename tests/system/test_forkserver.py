@@ -36,7 +36,7 @@ def test_a_collector_that_was_off_stays_off():
 
 def test_one_process_marks_its_processes_once_and_a_fork_of_it_again(monkeypatch):
     registered = []
-    monkeypatch.setattr(forkserver, "adopt_orphans", lambda: None)
+    monkeypatch.setattr(forkserver.process_tree, "adopt_orphans", lambda: None)
     monkeypatch.setattr(forkserver.atexit, "register", registered.append)
     monkeypatch.setenv(RUN_MARK, "1-0")  # the mark of another process
     forkserver.keep_processes()

@@ -300,22 +300,18 @@ def clock():
     return Clock()
 
 
-def overdue(silence):
-    return [(found.worker, found.seconds, found.remedy) for found in silence.overdue()]
-
-
 def test_a_silent_sampler_is_named_once_and_then_replaced(clock):
     silence = Silence(3, 10.0, clock)
     assert silence.wait_s() is None
     silence.update(1, owes=True)
     assert silence.wait_s() == 10
     clock.now += 9
-    assert (silence.wait_s(), overdue(silence)) == (1, [])
+    assert (silence.wait_s(), silence.overdue()) == (1, [])
     clock.now += 1
-    assert overdue(silence) == [(1, 10, "name")]
-    assert (silence.wait_s(), overdue(silence)) == (10, [])
+    assert silence.overdue() == [(1, 10, "name")]
+    assert (silence.wait_s(), silence.overdue()) == (10, [])
     clock.now += 10
-    assert (silence.wait_s(), overdue(silence)) == (0, [(1, 20, "replace")])
+    assert (silence.wait_s(), silence.overdue()) == (0, [(1, 20, "replace")])
 
 
 def test_nobody_is_replaced_unnamed(clock):
@@ -323,8 +319,8 @@ def test_nobody_is_replaced_unnamed(clock):
     silence = Silence(1, 10.0, clock)
     silence.update(0, owes=True)
     clock.now += 1000
-    assert overdue(silence) == [(0, 1000, "name")]
-    assert overdue(silence) == [(0, 1000, "replace")]
+    assert silence.overdue() == [(0, 1000, "name")]
+    assert silence.overdue() == [(0, 1000, "replace")]
 
 
 def test_the_time_runs_from_when_the_sampler_owes_first(clock):
@@ -335,9 +331,9 @@ def test_the_time_runs_from_when_the_sampler_owes_first(clock):
     silence.update(1, owes=True)
     assert silence.wait_s() == 4
     clock.now += 4
-    assert overdue(silence) == [(0, 10, "name")]
+    assert silence.overdue() == [(0, 10, "name")]
     clock.now += 6
-    assert overdue(silence) == [(1, 10, "name")]
+    assert silence.overdue() == [(1, 10, "name")]
 
 
 @pytest.mark.parametrize("how", ["delivers", "owes nothing"])
@@ -345,12 +341,12 @@ def test_a_sign_of_life_ends_the_silence(clock, how):
     silence = Silence(1, 10.0, clock)
     silence.update(0, owes=True)
     clock.now += 10
-    assert overdue(silence) == [(0, 10, "name")]
+    assert silence.overdue() == [(0, 10, "name")]
     if how == "delivers":
         silence.heard(0, took_s=10.0)
     else:
         silence.update(0, owes=False)
-    assert (silence.wait_s(), overdue(silence)) == (None, [])
+    assert (silence.wait_s(), silence.overdue()) == (None, [])
     silence.update(0, owes=True)
     clock.now += 10
-    assert overdue(silence) == [(0, 10, "name")]  # named again
+    assert silence.overdue() == [(0, 10, "name")]  # named again

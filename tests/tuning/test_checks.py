@@ -8,9 +8,10 @@ from hydra.types import HydraContext, RunMode
 
 from walle.config import config_directory
 from walle.errors import ConfigError
+from walle.launcher.composing import compose
 from walle.tuning.settings import WalleOptunaConf
 from walle.tuning.space import read_space
-from walle.tuning.sweep import check_ends, checked_pruner, refusal
+from walle.tuning.sweep import check_ends, check_optimizers, refusal
 
 SMALL = ("env=cartpole", "sampler=serial", "sampler.lanes=8", "total_steps=512")
 
@@ -46,8 +47,10 @@ def test_a_pruner_needs_evaluations_before_the_end(loaded):
 
 
 def test_a_refusal_is_the_reason_alone(loaded):
-    assert refusal(*loaded, [*SMALL, "batch_size=256"]) is None
-    said = refusal(*loaded, [*SMALL, "batch_size=100"])
+    context, config = loaded
+    jobs = [compose(context, config, [*SMALL, f"batch_size={n}"], ()) for n in (256, 100)]
+    possible, said = (refusal(job, config) for job in jobs)
+    assert possible is None
     assert said.startswith("batch_size=100 is not a multiple of sampler.lanes=8")
 
 
@@ -59,11 +62,11 @@ def test_evaluations_must_tell_the_objective(loaded):
     context, config = loaded
     settings = WalleOptunaConf(pruner="median")
     axis = space("batch_size=128,256")
-    assert checked_pruner(settings, axis, Launcher(), config)
+    check_optimizers(settings, axis, Launcher(), config)
     other = context.config_loader.load_configuration(
         "config", ["objective=wall_s"], run_mode=RunMode.MULTIRUN
     )
     with pytest.raises(ConfigError, match="say nothing of objective=wall_s"):
-        checked_pruner(settings, axis, Launcher(), other)
+        check_optimizers(settings, axis, Launcher(), other)
     with pytest.raises(ConfigError, match="object cannot stop jobs"):
-        checked_pruner(settings, axis, object(), config)
+        check_optimizers(settings, axis, object(), config)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import optuna
 import pytest
 
-from walle.tuning.pruning import TrialPruner, evaluations
+from walle.tuning.optimizers import evaluations, trial_stop_rule
 
 HEAD = "env_steps,wall_s,episodes,return_mean\n"
 
@@ -53,7 +53,7 @@ def test_a_trial_that_is_behind_is_stopped(study, tmp_path):
     trial = study.ask()
     one, two = job(tmp_path, 0), job(tmp_path, 1, overrides=("x=1", "seed=2"))
     later = job(tmp_path, 2, overrides=("x=1", "seed=3"))
-    watch = TrialPruner({each.identity.overrides: trial for each in (one, two, later)})
+    watch = trial_stop_rule({each.identity.overrides: trial for each in (one, two, later)})
     assert watch(one) is None
     assert watch(two) is None
     write(one, (100, 1))
@@ -67,7 +67,7 @@ def test_a_trial_that_is_behind_is_stopped(study, tmp_path):
 
 def test_a_trial_that_is_ahead_goes_on(study, tmp_path):
     trial, one = study.ask(), job(tmp_path)
-    watch = TrialPruner({one.identity.overrides: trial})
+    watch = trial_stop_rule({one.identity.overrides: trial})
     write(one, (100, 15))
     assert watch(one) is None
     write(one, (100, 15), (200, 25), (300, 35), (400, 1))
@@ -78,11 +78,11 @@ def test_a_trial_that_is_ahead_goes_on(study, tmp_path):
 def test_what_an_earlier_launch_reported_is_not_reported_again(study, tmp_path):
     trial, one = study.ask(), job(tmp_path)
     write(one, (100, 15))
-    TrialPruner({one.identity.overrides: trial})(one)
+    trial_stop_rule({one.identity.overrides: trial})(one)
     write(one, (100, 16), (200, 26))
-    TrialPruner({one.identity.overrides: optuna.trial.Trial(study, trial._trial_id)})(one)
+    trial_stop_rule({one.identity.overrides: optuna.trial.Trial(study, trial._trial_id)})(one)
     assert study.trials[5].intermediate_values == {1: 15.0, 2: 26.0}
 
 
 def test_jobs_of_others_are_left_alone(tmp_path):
-    assert TrialPruner({})(job(tmp_path)) is None
+    assert trial_stop_rule({})(job(tmp_path)) is None

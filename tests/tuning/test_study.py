@@ -3,14 +3,13 @@
 import threading
 from pathlib import Path
 
-import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
 
 from walle.errors import ConfigError
-from walle.tuning.optimizers import make_sampler
-from walle.tuning.study import ERROR, JOBS, SWEEP, JobEnd, Study, only_search
+from walle.tuning.settings import WalleOptunaConf
+from walle.tuning.sweep import ERROR, JOBS, SWEEP, JobEnd, Study, only_search
 
 SPACE = {
     "x": FloatDistribution(0, 1),
@@ -22,17 +21,10 @@ SPACE = {
 @pytest.fixture
 def opened(tmp_path):
     def _opened(sweep="one", n_trials=10, direction="maximize", **search):
-        return Study(
-            tmp_path / "study.journal",
-            tmp_path / sweep,
-            name="study",
-            direction=direction,
-            search={"space": "here", **search},
-            space=SPACE,
-            sampler=lambda number: optuna.samplers.RandomSampler(seed=number),
-            pruner=optuna.pruners.NopPruner(),
-            n_trials=n_trials,
-        )
+        storage = str(tmp_path / "study.journal")
+        settings = WalleOptunaConf(sampler="random", storage=storage, n_trials=n_trials)
+        search = {"space": "here", **search}
+        return Study(tmp_path / sweep, settings, direction=direction, search=search, space=SPACE)
 
     return _opened
 
@@ -163,17 +155,8 @@ def test_a_sampler_that_tried_everything_ends_the_search(name, tmp_path):
         "x": FloatDistribution(0, 0.5, step=0.5),
         "c": CategoricalDistribution(["a"]),
     }
-    study = Study(
-        tmp_path / "study.journal",
-        tmp_path,
-        name="study",
-        direction="maximize",
-        search={},
-        space=space,
-        sampler=lambda number: make_sampler(name, 0, number, space),
-        pruner=optuna.pruners.NopPruner(),
-        n_trials=50,
-    )
+    settings = WalleOptunaConf(sampler=name, n_trials=50)
+    study = Study(tmp_path, settings, direction="maximize", search={}, space=space)
     tried = []
     while trials := study.ask(1):
         tried.append((trials[0].params["n"], trials[0].params["x"]))

@@ -159,7 +159,7 @@ def test_trials_run_in_batches(search):
     [
         (["x=1"], "nothing to search"),
         (["x=0,1", "hydra.sweeper.sampler=tp"], "hydra.sweeper.sampler=tp is unknown; did you"),
-        (["x=0,1", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials=0: it must be 1 or more"),
+        (["x=0,1", "hydra.sweeper.n_trials=0"], "hydra.sweeper.n_trials=0 must be positive"),
         (["seed=0,1"], "hydra.sweeper.seeds=[1,2,3]"),
         (["x=0,1", "seed=4", "hydra.sweeper.seeds=[1]"], "drop one of the two"),
         (["x=0,1", "hydra.sweeper.pruner=median"], "BasicLauncher cannot stop jobs"),

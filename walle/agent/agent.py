@@ -2,67 +2,64 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from walle.agent.callbacks.calling import Callbacks
+from walle.agent.callback import CheckpointInfo, EndInfo, EvaluationInfo, Info, RoundInfo
+from walle.agent.callbacks import Callbacks, stop_reason
 from walle.agent.checkpoint import CheckpointFiles
-from walle.agent.evaluation import Evaluations
-from walle.agent.recorder import Collection, Iteration, Recorder
+from walle.agent.evaluation import Evaluator
+from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.errors import Interrupted
 from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
-from walle.sampling.rounds import Round
 from walle.sampling.sampling import Sampling
 from walle.system.signals import Signals
-from walle.timing import Timer
+from walle.system.supervision import Watchdog
+from walle.timing import Every, Timer
 from walle.types import Lag, PolicySnapshot
 
 
+@dataclass(kw_only=True, eq=False)
 class Agent:
-    """The agent owns the algorithm and counts the policy's versions.
+    """The agent owns the algorithm and counts the policy's versions, from 0.
 
     An iteration lasts from the publication of a policy to the publication of the next one.
     """
 
-    def __init__(
-        self,
-        algorithm: Algorithm,
-        sampling: Sampling,
-        recorder: Recorder,
-        evaluations: Evaluations,
-        checkpoints: CheckpointFiles,
-        callbacks: Callbacks,
-        timer: Timer,
-        *,
-        lag: Lag,
-        quota: EpisodeQuota | None,
-        undo: bool,
-    ) -> None:
-        """Starts with version 0 of the policy.
+    algorithm: Algorithm
+    sampling: Sampling
+    recorder: Recorder
+    evaluator: Evaluator | None
+    evaluation_is_due: Every
+    watchdog: Watchdog  # limits the time of an evaluation
+    checkpoints: CheckpointFiles
+    callbacks: Callbacks
+    timer: Timer  # runs since the run started; start-up counts as `other`
+    lag: Lag
+    quota: EpisodeQuota | None  # decides the number of episodes of rounds with whole episodes
+    # whether to keep the state before each update, so that an update which the death of a worker
+    # interrupts can be undone
+    undo: bool
+    env_steps: int = 0  # learned from
+    iteration: int = 0  # of the last round that was learned from
 
-        `timer` runs since the run started; start-up counts as `other`. `quota` decides the number
-        of episodes of a round, if rounds have whole episodes. `undo` keeps the state before each
-        update, so that an update which the death of a worker interrupts can be undone.
-        """
-        self._algorithm, self._sampling, self.recorder = algorithm, sampling, recorder
-        self._evaluations, self._checkpoints, self.callbacks = evaluations, checkpoints, callbacks
-        self._timer, self._lag, self._quota, self._undo = timer, lag, quota, undo
+    def __post_init__(self) -> None:
+        """Starts with version 0 of the policy."""
         self._published_ns = 0
         self._version = 0
-        self._live: deque[PolicySnapshot] = deque(maxlen=lag.depth)
+        self._live: deque[PolicySnapshot] = deque(maxlen=self.lag.depth)
         self._first_iteration = 1
         self._state_to_save: Callable[[], dict[str, Any] | None] = self.state_dict
-        self.env_steps = self.iteration = 0  # learned from; an iteration is a round
-        sampling.events.listen(recorder.news)
-
-    @property
-    def returns(self) -> tuple[float | None, float | None, float | None]:
-        """Mean returns: of the last and of the best evaluation, and of the last episodes."""
-        return self.recorder.eval_mean, self._evaluations.best, self.recorder.return_mean
+        self._evaluations = 0
+        self.best: float | None = None  # the highest mean return of an evaluation
+        self._is_unfinished = False  # whether an evaluation was interrupted, and must be repeated
+        self.sampling.events.listen(self.recorder.news)
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -77,28 +74,34 @@ class Agent:
             for snapshot in list(self._live) or [self._next_snapshot()]:
                 self._publish(snapshot)
             self._warm_up(signals)
-            self._sampling.wait_ready()
-            if self._evaluations.unfinished:  # an earlier process was interrupted in it
+            self.sampling.wait_ready()
+            if self._is_unfinished:  # an earlier process was interrupted in it
                 self._evaluate(signals)
             while self.env_steps < total_steps:
                 if signals.arrived() or self.callbacks.stopped_by is not None:
                     break
                 self._iterate(total_steps, signals)
                 if signals.take_save_request():
-                    with self._timer.section("checkpoint"):
+                    with self.timer.section("checkpoint"):
                         self.save_last()
         except BaseException as error:
-            self._save_after(error)
+            try:
+                if (state := self._state_to_save()) is not None:
+                    self.checkpoints.save_last(state)
+            except OSError as disk:
+                error.add_note(f"no checkpoint could be written: {disk}")
             raise
         self.save_last()
-        self.callbacks.end(self._evaluations.best, interrupted=signals.arrived())
+        stopped = stop_reason(self.callbacks.stopped_by)
+        reason = "interrupted" if signals.arrived() else stopped or "completed"
+        self._call("on_end", EndInfo, reason=reason, best=self.best)
 
     def _warm_up(self, signals: Signals) -> None:
         """Compiles in the section `compile`, so that it never counts as learning time."""
-        with self._timer.section("compile"), self._sampling.busy():
+        with self.timer.section("compile"), self.sampling.busy():
             try:
                 with signals.breaking_off():
-                    line = self._algorithm.warm_up()
+                    line = self.algorithm.warm_up()
             except Exception as error:
                 if not signals.arrived():
                     raise
@@ -106,139 +109,141 @@ class Agent:
         self.recorder.say(line)
 
     def _iterate(self, total_steps: int, signals: Signals) -> None:
-        self._timer.switch("wait_experience")
-        before = self.state_dict() if self._undo else None
-        round_ = self._sampling.receive()
+        self.timer.switch("wait_experience")
+        before = self.state_dict() if self.undo else None
+        round_ = self.sampling.receive()
         failed: Exception | None = None
-        with self._transaction(before):
-            lag = self._version - round_.rollout.policy_version
-            self._timer.switch("update")
-            with self._sampling.busy():
-                for rollout in round_.dropped or ():
-                    self._algorithm.skip(rollout)
-                metrics = self._algorithm.update(round_.rollout._replace(lag=lag))
-            self._timer.switch("other")
-            if self._quota is not None:
-                self._quota.observe(round_.rollout)
-            self.env_steps += round_.rollout.env_steps
-            self.iteration += 1
-            try:
-                if self._evaluations.are_due(self.env_steps) or self.env_steps >= total_steps:
-                    self._evaluate(signals)
-            except Exception as error:  # noqa: BLE001 - raised when the iteration is complete
-                failed = error
-            if self.recorder.video_is_due(self.env_steps):
-                with suppress(Interrupted), self._timer.section("evaluate"), self._sampling.busy():
-                    self.recorder.film(self._algorithm.snapshot(), self.env_steps, signals)
-            version, collection = self._version, self._collection(round_)
-            self._version += 1
-            snapshot = self._next_snapshot()
-            seconds = self._timer.take()
-            self._publish(snapshot)
-            self._timer.switch("log")
-            iteration = Iteration(
-                self.iteration, self.env_steps, round_, version, lag, collection, seconds, metrics
-            )
-            self.recorder.iteration(iteration, self._timer.spans())
-        self._timer.switch("other")
+        # An iteration counts completely or not at all. After an error `run` saves the state before
+        # it; if that was not kept, the checkpoint on the disk remains.
+        self._state_to_save = lambda: before
+        lag = self._version - round_.rollout.policy_version
+        self.timer.switch("update")
+        with self.sampling.busy():
+            for rollout in round_.dropped or ():
+                self.algorithm.skip(rollout)
+            metrics = self.algorithm.update(round_.rollout._replace(lag=lag))
+        self.timer.switch("other")
+        if self.quota is not None:
+            self.quota.observe(round_.rollout)
+        self.env_steps += round_.rollout.env_steps
+        self.iteration += 1
+        try:
+            if self.evaluation_is_due(self.env_steps) or self.env_steps >= total_steps:
+                self._evaluate(signals)
+        except Exception as error:  # noqa: BLE001 - raised when the iteration is complete
+            failed = error
+        if self.recorder.video_is_due(self.env_steps):
+            with suppress(Interrupted), self.timer.section("evaluate"), self.sampling.busy():
+                self.recorder.film(self.algorithm.snapshot(), self.env_steps, signals)
+        collect_s = round_.busy_s
+        if self.lag.lock_step:  # from publication to the last rollout
+            # A process's first policy was published before the samplers were ready.
+            first = self.iteration == self._first_iteration
+            start_ns = round_.began_ns if first else self._published_ns
+            collect_s = [(round_.last_sent_ns - start_ns) * 1e-9]
+        version = self._version
+        self._version += 1
+        snapshot = self._next_snapshot()
+        seconds = self.timer.take()
+        self._publish(snapshot)
+        self.timer.switch("log")
+        iteration = Iteration(
+            self.iteration, self.env_steps, round_, version, lag, collect_s, seconds, metrics
+        )
+        self.recorder.iteration(iteration, self.timer.spans())
+        self._state_to_save = self.state_dict
+        self.timer.switch("other")
         if failed is not None:
             raise failed
-        draw_ahead(self._algorithm)
-        self.callbacks.round(iteration)
-        if self._checkpoints.are_due(self.env_steps):
-            self._timer.switch("checkpoint")
+        draw_ahead(self.algorithm)
+        self._call("on_round", RoundInfo, metrics=metrics)
+        if self.checkpoints.are_due(self.env_steps):
+            self.timer.switch("checkpoint")
             self.save_last()
 
-    @contextmanager
-    def _transaction(self, before: dict[str, Any] | None) -> Iterator[None]:
-        """Makes an iteration count completely or not at all.
-
-        If the body raises, `_save_after` writes `before`, the state in which the iteration had not
-        started. If that is None it writes nothing, and the checkpoint on the disk remains.
-        """
-        self._state_to_save = lambda: before
-        yield
-        self._state_to_save = self.state_dict
-
-    def _save_after(self, error: BaseException) -> None:
-        """Writes a checkpoint of the last complete iteration after an error."""
-        try:
-            if (state := self._state_to_save()) is not None:
-                self._checkpoints.save_last(state)
-        except OSError as disk:
-            error.add_note(f"no checkpoint could be written: {disk}")
-
-    def _collection(self, round_: Round) -> Collection:
-        """In lock-step seconds from publication to the last rollout, else the busy times."""
-        if not self._lag.lock_step:
-            return Collection.of(round_.busy_s)
-        # A process's first policy was published before the samplers were ready.
-        first = self.iteration == self._first_iteration
-        start_ns = round_.began_ns if first else self._published_ns
-        return Collection.of([(round_.last_sent_ns - start_ns) * 1e-9])
-
     def _next_snapshot(self) -> PolicySnapshot:
-        self._timer.switch("publish")
-        snapshot = self._algorithm.snapshot()._replace(version=self._version)
-        return snapshot if self._quota is None else self._quota(snapshot)
+        self.timer.switch("publish")
+        snapshot = self.algorithm.snapshot()._replace(version=self._version)
+        return snapshot if self.quota is None else self.quota(snapshot)
 
     def _publish(self, snapshot: PolicySnapshot) -> None:
         """Reads the clock first, because a sampler that wakes may take the core at once."""
-        self._published_ns = self._timer.switch("publish")
-        self._sampling.publish(snapshot)
+        self._published_ns = self.timer.switch("publish")
+        self.sampling.publish(snapshot)
         self._live.append(snapshot)
-        self._timer.switch("other")
+        self.timer.switch("other")
 
     def _evaluate(self, signals: Signals) -> None:
-        with self._timer.section("evaluate"), self._sampling.busy(), suppress(Interrupted):
-            evaluation = self._evaluations.run(self._algorithm.snapshot(), signals)
+        if self.evaluator is None:
+            return
+        with self.timer.section("evaluate"), self.sampling.busy(), suppress(Interrupted):
+            self._is_unfinished = True
+            snapshot = self.algorithm.snapshot()
+            with signals.breaking_off(), self.watchdog.over("the evaluation"):
+                evaluation = self.evaluator.evaluate(snapshot, self._evaluations, signals.arrived)
             if evaluation is None:
                 return
+            self._is_unfinished = False
+            self._evaluations += 1
             self.recorder.evaluation(self.env_steps, evaluation)
-            is_best = self._evaluations.improved(evaluation.mean)
+            mean = evaluation.mean
+            is_best = not math.isnan(mean) and (self.best is None or mean > self.best)
             if is_best:
-                with self._timer.section("checkpoint"):
-                    self._checkpoints.save_best(self._policy_state())
-            self.callbacks.at(self.iteration, self.env_steps)
-            self.callbacks.evaluation(evaluation, is_best=is_best)
+                self.best = mean
+                with self.timer.section("checkpoint"):
+                    self.checkpoints.save_best(self._policy_state())
+            self._call(
+                "on_evaluation",
+                EvaluationInfo,
+                returns=tuple(evaluation.returns),
+                lengths=tuple(evaluation.lengths),
+                mean=mean,
+                is_best=is_best,
+            )
 
     def save_last(self) -> None:
         """Writes checkpoints/last.pt, and the new rows of a replay buffer beside it."""
-        self._checkpoints.save_last(self.state_dict())
-        self.callbacks.checkpoint()
+        path = self.checkpoints.save_last(self.state_dict())
+        self._call("on_checkpoint", CheckpointInfo, path=path)
+
+    def _call(self, hook: str, kind: type[Info], **facts: Any) -> None:
+        self.callbacks.call(hook, kind, self.iteration, self.env_steps, **facts)
 
     def _policy_state(self) -> dict[str, Any]:
         """The state without what only training needs; both kinds of checkpoint have it."""
         return {
-            "algorithm": self._algorithm.state_dict(),
-            "snapshot": self._algorithm.snapshot()._replace(version=self._version),
+            "algorithm": self.algorithm.state_dict(),
+            "snapshot": self.algorithm.snapshot()._replace(version=self._version),
             "env_steps": self.env_steps,
             "iteration": self.iteration,
-            "return_mean": self.recorder.return_mean,
+            "return_mean": self.recorder.tracker.return_mean,
         }
 
     def state_dict(self) -> dict[str, Any]:
         """The state of the run between two iterations."""
         return {
             **self._policy_state(),
-            **self._evaluations.state_dict(),
+            "best": self.best,
+            "evaluations": self._evaluations,
+            "evaluation_is_due": self._is_unfinished,
             "version": self._version,
             "live": list(self._live),
-            "lanes": self._sampling.lanes.state_dict(),
-            "quota": self._quota and self._quota.state_dict(),
+            "lanes": self.sampling.lanes.state_dict(),
+            "quota": self.quota and self.quota.state_dict(),
             "recorder": self.recorder.state_dict(),
-            "replay": self._checkpoints.replay_size(),
+            "replay": self.checkpoints.replay_size(),
             "callbacks": self.callbacks.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`, except for the recorder and the samplers' lanes."""
-        self._algorithm.load_state_dict(state["algorithm"])
-        self._checkpoints.load_replay(state["replay"])
+        self.algorithm.load_state_dict(state["algorithm"])
+        self.checkpoints.load_replay(state["replay"])
         self.callbacks.load_state_dict(state.get("callbacks", {"states": {}, "stopped_by": None}))
-        if self._quota is not None:
-            self._quota.load_state_dict(state["quota"])
-        self._evaluations.load_state_dict(state)
+        if self.quota is not None:
+            self.quota.load_state_dict(state["quota"])
+        self.best, self._evaluations = state["best"], state["evaluations"]
+        self._is_unfinished = state["evaluation_is_due"]
         self._version = state["version"]
         self._live.extend(PolicySnapshot.loaded(fields) for fields in state["live"])
         self.env_steps, self.iteration = state["env_steps"], state["iteration"]
@@ -247,4 +252,5 @@ class Agent:
     def close(self) -> None:
         """Closes the files, the sinks and the evaluation's lanes."""
         self.recorder.close(self.env_steps)
-        self._evaluations.close()
+        if self.evaluator is not None:
+            self.evaluator.close()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import io
 import os
-import platform
 import shutil
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
@@ -102,25 +101,21 @@ def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
         os.replace(directory / LAST, directory / DAMAGED)
 
 
-def newest(directory: Path) -> Path | None:
-    """The path of the newest checkpoint in `directory` that can be read; None without one."""
-    for name in (LAST, PREVIOUS):
-        with suppress(ConfigError):
-            load(directory / name)
-            return directory / name
-    return None
-
-
 def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
     """The error of a run in `directory` that could not write, with what remains and the fix.
 
     The number of `error` must be in `DISK_FIXES`; `shown` is the path as a user would type it.
     """
-    fix, kept = DISK_FIXES[error.errno or 0], newest(directory / "checkpoints")
-    if kept is None:
+    fix, kept = DISK_FIXES[error.errno or 0], ""
+    for name in (LAST, PREVIOUS):  # the newest one that can be read
+        with suppress(ConfigError):
+            load(directory / "checkpoints" / name)
+            kept = name
+            break
+    if not kept:
         what = f"no checkpoint was written: {fix} and start again, or use another hydra.run.dir"
     else:
-        what = f"{shown}/checkpoints/{kept.name} remains: {fix} and continue with resume={shown}"
+        what = f"{shown}/checkpoints/{kept} remains: {fix} and continue with resume={shown}"
     failure = DiskError(f"cannot write: {error}; {what}")
     for note in getattr(error, "__notes__", []):
         failure.add_note(note)
@@ -136,8 +131,6 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     try:
         return load(directory / LAST)
     except ConfigError as error:
-        if not (directory / PREVIOUS).exists():
-            raise
         try:
             state = load(directory / PREVIOUS)
         except ConfigError:
@@ -146,46 +139,45 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
         return state | {"fell_back": True}
 
 
+@dataclass
 class CheckpointFiles:
     """The checkpoints of a run, with the rows of a replay buffer beside them."""
 
-    def __init__(
-        self, directory: Path, replay: Replay | None, stored: Mapping[str, Any], are_due: Every
-    ) -> None:
-        """Writes nothing yet; `directory` is made with the first checkpoint.
+    directory: Path  # is made with the first checkpoint
+    replay: Replay | None
+    stored: Mapping[str, Any]  # what every checkpoint holds too, as plain values
+    are_due: Every
 
-        Every checkpoint holds `stored` too: configuration and policy as plain values.
-        """
-        self._directory, self._replay, self._stored = directory, replay, stored
-        self._rows = ReplayFiles(directory / "replay")
-        self.are_due = are_due
+    def __post_init__(self) -> None:
+        self._rows = ReplayFiles(self.directory / "replay")
 
-    def save_last(self, state: Mapping[str, Any]) -> None:
-        """Writes last.pt, and the new rows of the replay buffer.
+    def save_last(self, state: Mapping[str, Any]) -> Path:
+        """Writes last.pt, and the new rows of the replay buffer; returns the path.
 
         `state` may be that before an update that was interrupted; the buffer then returns to it.
         """
-        if self._replay is not None:
-            self._replay.take_back(state["replay"]["inserted"])
-            self._rows.append(self._replay)
-        save_last(self._directory, {**self._stored, **state})
-        if self._replay is not None:
+        if self.replay is not None:
+            self.replay.take_back(state["replay"]["inserted"])
+            self._rows.append(self.replay)
+        save_last(self.directory, {**self.stored, **state})
+        if self.replay is not None:
             self._rows.forget()  # rows that only older checkpoints needed
+        return self.directory / LAST
 
     def save_best(self, state: Mapping[str, Any]) -> None:
         """Writes best.pt."""
-        save(self._directory / BEST, {**self._stored, **state})
+        save(self.directory / BEST, {**self.stored, **state})
 
     def replay_size(self) -> dict[str, int] | None:
         """The numbers that say which rows of the replay buffer exist; None without a buffer."""
-        if self._replay is None:
+        if self.replay is None:
             return None
-        return {"inserted": self._replay.inserted, "size": len(self._replay)}
+        return {"inserted": self.replay.inserted, "size": len(self.replay)}
 
     def load_replay(self, size: dict[str, int] | None) -> None:
         """Fills the replay buffer with the rows that `replay_size` described."""
-        if self._replay is not None and size is not None:
-            self._rows.load(self._replay, **size)
+        if self.replay is not None and size is not None:
+            self._rows.load(self.replay, **size)
 
 
 class ReplayFiles:
@@ -195,7 +187,6 @@ class ReplayFiles:
     """
 
     def __init__(self, directory: Path) -> None:
-        """Creates `directory` with the first rows."""
         self._directory = directory
         self._written = self._oldest = self._needed = 0
 
@@ -232,9 +223,14 @@ class ReplayFiles:
         """
         start = max(inserted - size, inserted - replay.capacity)
         first = start // _ROWS_A_FILE * _ROWS_A_FILE
-        parts = [self._rows(number, replay) for number in range(first, inserted, _ROWS_A_FILE)]
-        nothing = np.empty((0, replay.width), replay.dtype)
-        rows = np.concatenate([nothing, *parts])[start - first :][: inserted - start]
+        row_bytes = replay.width * np.dtype(replay.dtype).itemsize
+        parts = [np.empty((0, replay.width), replay.dtype)]
+        for number in range(first, inserted, _ROWS_A_FILE):
+            path = self._path(number)
+            data = path.read_bytes() if path.exists() else b""
+            whole = data[: len(data) // row_bytes * row_bytes]
+            parts.append(np.frombuffer(whole, replay.dtype).reshape(-1, replay.width))
+        rows = np.concatenate(parts)[start - first :][: inserted - start]
         if len(rows) < inserted - start:
             raise ConfigError(
                 f"{self._directory} lacks rows of the replay buffer: the checkpoint needs rows "
@@ -242,13 +238,6 @@ class ReplayFiles:
             )
         replay.restore(torch.from_numpy(rows), inserted)
         self._written, self._oldest, self._needed = inserted, start, start
-
-    def _rows(self, start: int, replay: Replay) -> np.ndarray:
-        path = self._path(start)
-        data = path.read_bytes() if path.exists() else b""
-        size = replay.width * np.dtype(replay.dtype).itemsize
-        whole = data[: len(data) // size * size]
-        return np.frombuffer(whole, replay.dtype).reshape(-1, replay.width)
 
     def _path(self, start: int) -> Path:
         return self._directory / f"{start:012}.rows"
@@ -261,11 +250,11 @@ def as_data(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {key: as_data(each) for key, each in value.items()}
+        return {key: as_data(part) for key, part in value.items()}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return as_data(value._asdict())
     if isinstance(value, list | tuple):
-        return [as_data(each) for each in value]
+        return [as_data(part) for part in value]
     if isinstance(value, torch.Tensor):
         return value.detach().cpu().clone()  # a view would write all of its storage
     return value
@@ -273,25 +262,10 @@ def as_data(value: Any) -> Any:
 
 def made_here() -> dict[str, Any]:
     """What the bits of a run depend on besides its settings: versions and processor."""
+    from walle.agent.run_directory import versions
     from walle.system.machine import cpu_model
 
-    packages = ("walle", "torch", "numpy", "gymnasium", "mujoco")
-    versions = {name: metadata.version(name) for name in packages}
-    return {
-        "versions": {"python": platform.python_version(), **versions},
-        "cpu_model": cpu_model(),
-    }
-
-
-def differences(state: Mapping[str, Any]) -> list[str]:
-    """What differs here from where `state` was written: versions and processor."""
-    here, changes = made_here(), []
-    for name, version in state["versions"].items():
-        if version != here["versions"].get(name):
-            changes.append(f"{name} {version} then, {here['versions'].get(name)} now")
-    if state["cpu_model"] != here["cpu_model"]:
-        changes.append(f"processor {state['cpu_model']} then, {here['cpu_model']} now")
-    return changes
+    return {"versions": versions(), "cpu_model": cpu_model()}
 
 
 def earlier_state(
@@ -326,6 +300,11 @@ def earlier_state(
             "callbacks=[]"
         )
     say(f"resuming after iteration {state['iteration']}, {state['env_steps']:,} steps")
-    for difference in differences(state):
-        say(f"numbers may differ in their last bits: {difference}")
+    then, now = (
+        {**made["versions"], "processor": made["cpu_model"]} for made in (state, made_here())
+    )
+    for name, before in then.items():
+        if before != now.get(name):
+            change = f"{name} {before} then, {now.get(name)} now"
+            say(f"numbers may differ in their last bits: {change}")
     return state

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from walle.errors import ConfigError, WalleError
@@ -35,35 +35,32 @@ class CsvFile:
         self._path = path
         self._columns: tuple[str, ...] | None = None
         self._descriptor = -1
-        if length:
-            self._reopen(length)
-        elif columns is not None:
-            self._create(columns)
-        else:
-            path.unlink(missing_ok=True)
-
-    def _reopen(self, length: int) -> None:
-        there = self._path.stat().st_size if self._path.exists() else 0
+        if not length:
+            if columns is None:
+                path.unlink(missing_ok=True)
+            else:
+                self._create(columns)
+            return
+        there = path.stat().st_size if path.exists() else 0
         if there < length:
             raise ConfigError(
-                f"{self._path} has {there} bytes, and the checkpoint needs the first {length}: "
+                f"{path} has {there} bytes, and the checkpoint needs the first {length}: "
                 "put the whole file back"
             )
-        with self._path.open("rb") as file:
+        with path.open("rb") as file:
+            header = file.readline().rstrip(b"\n")
             file.seek(length - 1)
             if file.read(1) != b"\n":
                 raise ConfigError(
-                    f"{self._path}: byte {length}, where the checkpoint ends, is within a row, so "
-                    "the file or the checkpoint is another run's; put the run's own file back"
+                    f"{path}: byte {length}, where the checkpoint ends, is within a row, so the "
+                    "file or the checkpoint is another run's; put the run's own file back"
                 )
-            file.seek(0)
-            header = file.readline().rstrip(b"\n")
-        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND)
-        os.ftruncate(self._descriptor, length)
         try:
             self._columns = tuple(header.decode().split(","))
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{self._path} is no text ({error}): put the file back") from None
+            raise ConfigError(f"{path} is no text ({error}): put the file back") from None
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        os.ftruncate(self._descriptor, length)
 
     @property
     def length(self) -> int:
@@ -92,14 +89,19 @@ class CsvFile:
         for row in rows:
             if tuple(row) not in (known, current):
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
-            text += ",".join(map(_cell, row.values())) + "\n"
+            cells = ["" if x is None or x != x else x for x in row.values()]
+            text += ",".join(repr(float(x)) if isinstance(x, float) else str(x) for x in cells)
+            text += "\n"
         self._write(text)
 
     def _write(self, text: str) -> None:
         """Writes `text` completely, or raises an error and writes nothing."""
         data = text.encode()
         info = os.fstat(self._descriptor)
-        if not info.st_nlink and not self._leads_to(info):
+        is_there = bool(info.st_nlink)
+        with suppress(FileNotFoundError):  # some file systems count no links at all
+            is_there = is_there or os.path.samestat(os.stat(self._path), info)
+        if not is_there:
             raise WalleError(
                 f"{self._path} was deleted while the run wrote to it: leave the files of a run "
                 "alone until it has ended"
@@ -111,21 +113,8 @@ class CsvFile:
             os.ftruncate(self._descriptor, info.st_size)
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 
-    def _leads_to(self, info: os.stat_result) -> bool:
-        """Whether the path leads to that file: some file systems count no links at all."""
-        try:
-            return os.path.samestat(os.stat(self._path), info)
-        except FileNotFoundError:
-            return False
-
     def close(self) -> None:
         """Closes the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def _cell(value: Value) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    return repr(float(value)) if isinstance(value, float) else str(value)

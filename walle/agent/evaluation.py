@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +11,6 @@ from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed
-from walle.system.signals import Signals
-from walle.system.supervision import Watchdog
-from walle.timing import Every
 from walle.types import AnyArray, PolicySnapshot, layout_of
 
 
@@ -98,59 +94,6 @@ class Evaluator:
     def close(self) -> None:
         """Closes the lanes."""
         self._lanes.close()
-
-
-class Evaluations:
-    """The evaluations of a run: which are due, which one comes next, and the best so far."""
-
-    def __init__(self, evaluator: Evaluator | None, are_due: Every, watchdog: Watchdog) -> None:
-        """Starts with number 0; without an evaluator it never evaluates."""
-        self._evaluator, self.are_due, self._watchdog = evaluator, are_due, watchdog
-        self._number = 0
-        self.best: float | None = None  # the highest mean return
-        self.unfinished = False  # whether one was interrupted, so that a resumed run repeats it
-
-    def run(self, snapshot: PolicySnapshot, signals: Signals) -> Evaluation | None:
-        """The next evaluation; None if there is no evaluator, or a signal interrupted it.
-
-        Raises:
-            Interrupted: a signal interrupted it, too.
-            WorkerError: it took too long.
-        """
-        if self._evaluator is None:
-            return None
-        self.unfinished = True
-        with signals.breaking_off(), self._watchdog.over("the evaluation"):
-            evaluation = self._evaluator.evaluate(snapshot, self._number, signals.arrived)
-        if evaluation is not None:
-            self.unfinished = False
-            self._number += 1
-        return evaluation
-
-    def improved(self, mean: float) -> bool:
-        """Whether no evaluation had a higher mean return; NaN is lower than any number."""
-        if math.isnan(mean) or (self.best is not None and mean <= self.best):
-            return False
-        self.best = mean
-        return True
-
-    def state_dict(self) -> dict[str, Any]:
-        """State needed to resume."""
-        return {
-            "best": self.best,
-            "evaluations": self._number,
-            "evaluation_is_due": self.unfinished,
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes from `state_dict()`; other keys are ignored."""
-        self.best, self._number = state["best"], state["evaluations"]
-        self.unfinished = state["evaluation_is_due"]
-
-    def close(self) -> None:
-        """Closes the evaluator's lanes."""
-        if self._evaluator is not None:
-            self._evaluator.close()
 
 
 def run_episodes(

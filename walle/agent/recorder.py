@@ -2,47 +2,108 @@
 
 from __future__ import annotations
 
+import math
+import sys
+import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from walle.agent.csv_file import CsvFile, Value
-from walle.agent.episode_tracker import EPISODE_COLUMNS, Episode, EpisodeTracker, spread
+from walle.agent.csv_file import CsvFile, Row, Value
 from walle.agent.evaluation import Evaluation
-from walle.agent.progress import Progress
-from walle.agent.provenance import add_nodes
+from walle.agent.run_directory import add_nodes
 from walle.agent.sinks import Sink
+from walle.algos.episodes import LaneReturns
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Event, NodesInUse
+from walle.system.format import return_text
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
-from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Span, Timer, TraceFile
-from walle.types import IntArray, PolicySnapshot
+from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Every, Span, Timer, TraceFile
+from walle.types import IntArray, PolicySnapshot, Rollout
 
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
+_BESIDE = 24  # columns of the terminal for a short bar, the percentage and the time left
 
 
-class Filming(NamedTuple):
-    """Videos of the policy while it learns."""
+class Episode(NamedTuple):
+    """A finished episode, with the fields of a row of episodes.csv."""
 
-    is_due: Callable[[int], bool]  # whether to film an episode after so many environment steps
-    # films an episode of a snapshot after so many environment steps; returns the file
-    film: Callable[[PolicySnapshot, int], Path]
+    env_steps: int
+    wall_s: float
+    sampler: int
+    lane: int
+    policy_version: int
+    episode_return: float
+    length: int
+    end: str
 
 
-class Collection(NamedTuple):
-    """The seconds in which a round was collected."""
+EPISODE_COLUMNS = tuple(name.removeprefix("episode_") for name in Episode._fields)
 
-    # in lock-step from publication to the last rollout, else the mean over the rollouts
-    mean_s: float
-    max_s: float  # the same in lock-step, else the longest rollout's: unequal samplers differ here
 
-    @classmethod
-    def of(cls, rollouts_s: Sequence[float]) -> Collection:
-        """The mean and the maximum of the seconds of the rollouts."""
-        return cls(sum(rollouts_s) / len(rollouts_s), max(rollouts_s))
+class EpisodeTracker:
+    """Finds the episodes that end in rollouts; keeps returns and lengths of the last ones."""
+
+    def __init__(self, sampler_of_lane: Sequence[int], window: int) -> None:
+        """`sampler_of_lane` has each lane's sampler; `return_mean` covers `window` episodes."""
+        self._sampler = sampler_of_lane
+        self._lanes = LaneReturns(len(sampler_of_lane))
+        self._recent: deque[float] = deque(maxlen=window)
+        self._recent_lengths: deque[int] = deque(maxlen=window)
+        self.count = 0
+
+    def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
+        """Adds a rollout; returns the episodes that ended in it, by step and then by lane."""
+        episodes = []
+        for finished in self._lanes.add(rollout):
+            step, column = finished.step, finished.column
+            lane = int(rollout.lane[column])
+            episode = Episode(
+                env_steps=steps_before + (step + 1) * rollout.reward.shape[1],
+                wall_s=wall_s,
+                sampler=self._sampler[lane],
+                lane=lane,
+                policy_version=int(rollout.policy_version[column]),
+                episode_return=finished.episode_return,
+                length=finished.length,
+                end="terminated" if rollout.terminated[step, column] else "truncated",
+            )
+            episodes.append(episode)
+        self._recent.extend(episode.episode_return for episode in episodes)
+        self._recent_lengths.extend(episode.length for episode in episodes)
+        self.count += len(episodes)
+        return episodes
+
+    def state_dict(self) -> dict[str, Any]:
+        """State needed to resume."""
+        return {
+            "lanes": self._lanes.state_dict(),
+            "returns": list(self._recent),
+            "lengths": list(self._recent_lengths),
+            "count": self.count,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        self._lanes.load_state_dict(state["lanes"])
+        self._recent.extend(state["returns"])
+        self._recent_lengths.extend(state["lengths"])
+        self.count = state["count"]
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean return of the last episodes; None before the first."""
+        return float(np.mean(self._recent)) if self._recent else None
+
+    @property
+    def length_mean(self) -> float | None:
+        """Mean length of the last episodes in steps; None before the first."""
+        return float(np.mean(self._recent_lengths)) if self._recent_lengths else None
 
 
 class Iteration(NamedTuple):
@@ -53,63 +114,49 @@ class Iteration(NamedTuple):
     round: Round  # the experience
     version: int  # the policy's version before the update
     lag: IntArray  # [L] the lag of each lane's policy behind `version`
-    collection: Collection  # seconds of collection
+    # seconds of collection: in lock-step from publication to the last rollout, else each rollout's
+    collect_s: Sequence[float]
     seconds: dict[str, float]  # seconds of each of the agent's sections
     metrics: dict[str, float]  # the algorithm's metrics
 
 
+@dataclass(kw_only=True, eq=False)
 class Recorder:
     """A recorder writes iterations and evaluations into all outputs."""
 
-    def __init__(
-        self,
-        directory: Path,
-        timer: Timer,
-        tracker: EpisodeTracker,
-        *,
-        lock_step: bool,
-        sinks: Sequence[Sink],
-        progress: Progress,
-        trace: TraceFile | None = None,
-        filming: Filming | None = None,
-        earlier: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Creates the files; continues those of an earlier process whose state is `earlier`."""
-        self._directory, self._timer, self._tracker = directory, timer, tracker
-        self._lock_step, self._sinks, self._progress = lock_step, sinks, progress
-        self._trace, self._filming = trace, filming
+    directory: Path
+    timer: Timer
+    tracker: EpisodeTracker
+    lock_step: bool
+    sinks: Sequence[Sink]
+    progress: Progress
+    trace: TraceFile | None
+    video_is_due: Every
+    # films an episode of a snapshot after so many environment steps; returns the file
+    film_snapshot: Callable[[PolicySnapshot, int], Path] | None
+    earlier: InitVar[Mapping[str, Any] | None]  # the state of an earlier process
+
+    def __post_init__(self, earlier: Mapping[str, Any] | None) -> None:
+        """Creates the files, or continues those of the earlier process."""
+        self.say = self.progress.say
         columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
         self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
         self._files = {
-            name: CsvFile(directory / f"{name}.csv", known, lengths.get(name))
+            name: CsvFile(self.directory / f"{name}.csv", known, lengths.get(name))
             for name, known in columns.items()
         }
         if earlier:
-            tracker.load_state_dict(earlier["tracker"])
+            self.tracker.load_state_dict(earlier["tracker"])
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume: episodes, the files' lengths, the run's wall clock so far."""
         return {
-            "tracker": self._tracker.state_dict(),
+            "tracker": self.tracker.state_dict(),
             "eval_mean": self.eval_mean,
             "lengths": {name: file.length for name, file in self._files.items()},
-            "wall_s": self.wall_s,
+            "wall_s": self.timer.wall_s,
         }
-
-    @property
-    def return_mean(self) -> float | None:
-        """Mean return of the last episodes."""
-        return self._tracker.return_mean
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds since the run started."""
-        return self._timer.wall_s
-
-    def say(self, line: str) -> None:
-        """Prints a line."""
-        self._progress.say(line)
 
     def news(self, event: Event) -> None:
         """Prints what happened to samplers; replacements and nodes go into the run's files too."""
@@ -118,28 +165,31 @@ class Recorder:
             return
         self.say(event.line)
         if isinstance(event, NodesInUse):
-            add_nodes(self._directory, event._asdict())
+            add_nodes(self.directory, event._asdict())
         else:
-            before = read_status(self._directory).get("replacements") or []
-            update_status(self._directory, replacements=[*before, event._asdict()])
+            before = read_status(self.directory).get("replacements") or []
+            update_status(self.directory, replacements=[*before, event._asdict()])
 
     def iteration(self, iteration: Iteration, spans: list[Span]) -> None:
         """Writes an iteration's rows, and the agent's `spans` into the trace."""
-        wall_s, seconds, round_ = self.wall_s, iteration.seconds, iteration.round
+        wall_s, seconds, round_ = self.timer.wall_s, iteration.seconds, iteration.round
         steps_before = iteration.env_steps - round_.rollout.env_steps
         episodes: list[Episode] = []
         for rollout in round_.dropped or ():  # older than their lanes in the round
-            episodes += self._tracker.add(rollout, steps_before, wall_s)
+            episodes += self.tracker.add(rollout, steps_before, wall_s)
         for rollout in round_.lanes:
-            episodes += self._tracker.add(rollout, steps_before, wall_s)
+            episodes += self.tracker.add(rollout, steps_before, wall_s)
             steps_before += rollout.env_steps
-        self._files["episodes"].append([episode.row() for episode in episodes])
+        rows: list[dict[str, Value]] = [
+            dict(zip(EPISODE_COLUMNS, episode, strict=True)) for episode in episodes
+        ]
+        self._files["episodes"].append(rows)
         row: dict[str, Value] = {
             "iteration": iteration.number,
             "env_steps": iteration.env_steps,
-            "episodes": self._tracker.count,
+            "episodes": self.tracker.count,
             "wall_s": wall_s,
-            **durations(seconds, iteration.collection, lock_step=self._lock_step),
+            **durations(seconds, iteration.collect_s, lock_step=self.lock_step),
             "env_steps_per_s": round_.rollout.env_steps / sum(seconds.values()),
             "policy_version": iteration.version,
             "lag_mean": float(iteration.lag.mean()),
@@ -148,28 +198,37 @@ class Recorder:
         if round_.dropped is not None:  # no cells where rollouts are never dropped
             row["dropped_rollouts"] = len(round_.dropped)
             row["dropped_steps"] = sum(rollout.env_steps for rollout in round_.dropped)
-        in_round = spread([episode.episode_return for episode in episodes], "return_round")
-        row["return_mean"] = self.return_mean
-        for name in ("mean", "min", "max", "std"):
-            row[f"return_round_{name}"] = in_round[f"return_round_{name}"]
-        row |= {"length_mean": self._tracker.length_mean, **iteration.metrics}
+        returns = [episode.episode_return for episode in episodes]
+        row |= {
+            "return_mean": self.tracker.return_mean,
+            **statistics(returns, "return_round", "mean", "min", "max", "std"),
+            "length_mean": self.tracker.length_mean,
+            **iteration.metrics,
+        }
         self._files["iterations"].append([row])
-        timings = [("agent", seconds), *round_.sections_s]
         self._files["timing"].append(
-            [_timing_row(name, iteration.number, s) for name, s in timings]
+            [
+                {
+                    "process": process,
+                    "iteration": iteration.number,
+                    **{f"{name}_s": spent.get(name) for name in _ALL_SECTIONS},
+                    "total_s": sum(spent.values()),
+                }
+                for process, spent in (("agent", seconds), *round_.sections_s)
+            ]
         )
-        if self._trace:
-            self._trace.write(spans)
-        for sink in self._sinks:
+        if self.trace:
+            self.trace.write(spans)
+        for sink in self.sinks:
             sink.iteration(row)
-        self._progress.show(row, self.eval_mean)
+        self.progress.show(row, self.eval_mean)
 
     def evaluation(self, env_steps: int, evaluation: Evaluation) -> None:
         """Writes an evaluation's row."""
         self.eval_mean = evaluation.mean
         row: dict[str, Value] = {
             "env_steps": env_steps,
-            "wall_s": self.wall_s,
+            "wall_s": self.timer.wall_s,
             "episodes": len(evaluation.returns),
             **_of_episodes(evaluation),
         }
@@ -177,20 +236,16 @@ class Recorder:
             drawn = _of_episodes(evaluation.stochastic)
             row |= {f"stochastic_{name}": value for name, value in drawn.items()}
         self._files["eval"].append([row])
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.evaluation(row)
-
-    def video_is_due(self, env_steps: int) -> bool:
-        """Whether an episode is to be filmed after so many environment steps."""
-        return self._filming is not None and self._filming.is_due(env_steps)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
         """Films an episode of the policy; a run does not end because it cannot be drawn."""
-        assert self._filming is not None
+        assert self.film_snapshot is not None
         try:
             with signals.breaking_off():
-                video = self._filming.film(policy, env_steps)
-            for sink in self._sinks:
+                video = self.film_snapshot(policy, env_steps)
+            for sink in self.sinks:
                 sink.video(env_steps, video)
         except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
             self.say(f"no video at {env_steps:,} steps: {error}")
@@ -200,50 +255,117 @@ class Recorder:
         summary: dict[str, Value] = {
             "env_steps": env_steps,
             "eval_mean": self.eval_mean,
-            "return_mean": self.return_mean,
-            "wall_s": self.wall_s,
+            "return_mean": self.tracker.return_mean,
+            "wall_s": self.timer.wall_s,
         }
-        for sink in self._sinks:
+        for sink in self.sinks:
             sink.close(summary)
         for file in self._files.values():
             file.close()
-        self._progress.close()
+        self.progress.close()
+
+
+class Progress:
+    """The progress of a run on the terminal: a bar on stderr, lines on stdout, or nothing."""
+
+    def __init__(self, kind: str, total_steps: int, every_s: float) -> None:
+        """`kind` is `logger.progress`; `auto` is a bar on a terminal, else lines.
+
+        A line with numbers comes every `every_s` seconds, the first one after the first iteration.
+        """
+        if kind == "auto":
+            kind = "bar" if sys.stderr.isatty() else "lines"
+        self._kind, self._total, self._every_s = kind, total_steps, every_s
+        self._next = time.monotonic()
+        if kind == "bar":
+            from rich import progress
+            from rich.console import Console
+
+            self._bar: Any = progress.Progress(
+                progress.TaskProgressColumn(),
+                progress.BarColumn(bar_width=None),
+                progress.TextColumn("{task.description}"),
+                progress.TimeRemainingColumn(compact=True),
+                console=Console(stderr=True),
+                expand=True,
+            )
+            self._task = self._bar.add_task("starting", total=total_steps)
+            self._bar.start()
+
+    def say(self, line: str) -> None:
+        """Prints a line on stdout at once."""
+        if self._kind in ("bar", "lines"):
+            print(line, flush=True)
+
+    def show(self, row: Row, eval_mean: float | None) -> None:
+        """Shows a row of iterations.csv, and the mean return of the last evaluation."""
+        if self._kind == "bar":
+            text = describe(row, eval_mean, self._bar.console.width - _BESIDE)
+            self._bar.update(self._task, completed=row["env_steps"], description=text)
+        elif self._kind == "lines" and time.monotonic() >= self._next:
+            self._next = time.monotonic() + self._every_s
+            text = describe(row, eval_mean)
+            print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
+
+    def close(self) -> None:
+        """Leaves the bar on the terminal, in its normal state."""
+        if self._kind == "bar":
+            self._bar.stop()
+
+
+def describe(row: Row, eval_mean: float | None, width: float = math.inf) -> str:
+    """The returns, the speed and the shares of collecting and learning, as a text.
+
+    Where `width` has no room for all parts, the last ones are left out; the first one stays.
+    """
+    mean = row["return_mean"]
+    parts = [] if eval_mean is None else [f"eval {return_text(eval_mean)}"]
+    parts += [
+        f"return {return_text(None if mean is None else float(mean))}",
+        f"{row['env_steps_per_s']:,.0f} steps/s",
+        f"collect {row['collect_share']:.0%}",
+        f"learn {row['learn_share']:.0%}",
+    ]
+    while len(parts) > 1 and len("  ".join(parts)) > width:
+        parts.pop()
+    return "  ".join(parts)
+
+
+def statistics(values: Sequence[float], name: str, *kinds: str) -> dict[str, Value]:
+    """Cells such as `name`_mean and `name`_std, by functions of NumPy; None without values."""
+    x = np.asarray(values, np.float64)
+    return {f"{name}_{kind}": float(getattr(np, kind)(x)) if x.size else None for kind in kinds}
 
 
 def durations(
-    seconds: dict[str, float], collection: Collection, *, lock_step: bool
+    seconds: dict[str, float], collect_s: Sequence[float], *, lock_step: bool
 ) -> dict[str, Value]:
     """The cells of iteration_s and its parts, and the shares, from the agent's sections.
 
-    In lock-step `other_s` is the rest of the iteration, so collect_s + learn_s + other_s is
-    `iteration_s`. With overlap the sum may be larger, and `other_s` is the agent's time without
-    learning and waiting. `compile_s` is a part of `other_s`, above zero in the first iteration of
-    a process and in no other: a run that is resumed compiles again.
+    `collect_max_s` differs from the mean where samplers are unequal. In lock-step `other_s` is the
+    rest of the iteration, so collect_s + learn_s + other_s is `iteration_s`. With overlap the sum
+    may be larger, and `other_s` is the agent's time without learning and waiting. `compile_s` is a
+    part of `other_s`, above zero in the first iteration of a process and in no other: a run that is
+    resumed compiles again.
     """
-    collect_s, collect_max_s = collection
+    mean_s = sum(collect_s) / len(collect_s)
     iteration_s = sum(seconds.values())
     learn_s = seconds["update"]
-    besides = collect_s if lock_step else seconds["wait_experience"]
+    besides = mean_s if lock_step else seconds["wait_experience"]
     return {
         "iteration_s": iteration_s,
-        "collect_s": collect_s,
-        "collect_max_s": collect_max_s,
+        "collect_s": mean_s,
+        "collect_max_s": max(collect_s),
         "learn_s": learn_s,
         "other_s": iteration_s - learn_s - besides,
         "compile_s": seconds["compile"],
-        "collect_share": collect_s / iteration_s,
+        "collect_share": mean_s / iteration_s,
         "learn_share": learn_s / iteration_s,
     }
-
-
-def _timing_row(process: str, iteration: int, seconds: dict[str, float]) -> dict[str, Value]:
-    """A row of timing.csv; sections of other kinds of processes are empty."""
-    cells = {f"{name}_s": seconds.get(name) for name in _ALL_SECTIONS}
-    total_s = sum(seconds.values())
-    return {"process": process, "iteration": iteration, **cells, "total_s": total_s}
 
 
 def _of_episodes(evaluation: Evaluation) -> dict[str, Value]:
     """The columns of eval.csv about episodes of one kind."""
     lengths = float(np.mean(evaluation.lengths))
-    return {**spread(evaluation.returns, "return", median=True), "length_mean": lengths}
+    kinds = ("mean", "median", "std", "min", "max")
+    return {**statistics(evaluation.returns, "return", *kinds), "length_mean": lengths}

@@ -1,18 +1,24 @@
-"""The directory of a run: its status from start to end, and the files of earlier runs."""
+"""The directory of a run: run.json, its status from start to end, and the files of earlier runs."""
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from walle.errors import ConfigError, cause_text
+from walle.system.commands import COMMAND_VARIABLE, command_line
 from walle.system.files import write_atomically
 from walle.system.locks import RUN_LOCK, RunDirectory, refuse_used
-from walle.system.machine import usable_cores
+from walle.system.machine import THREAD_VARIABLES, cpu_model, physical_cores, usable_cores
 from walle.system.run_files import (
     STATUS,
     read_status,
@@ -27,6 +33,72 @@ from walle.timing import timestamp
 FAILURE = "failure.txt"
 _HYDRA = ".hydra"
 _RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "videos")
+
+
+def write_provenance(
+    directory: Path, config: dict[str, Any], overrides: list[str], *, resumed: bool = False
+) -> None:
+    """Writes run.json: command, code, versions, machine, threads; no environment variables.
+
+    The content of a resumed run's file stays; `resumptions` gets one more entry.
+    """
+    provenance = {
+        "command": os.environ.get(COMMAND_VARIABLE) or command_line(),
+        "overrides": overrides,
+        "config": config,
+        "seed": config["seed"],
+        "started": timestamp(),
+        "git": _git(),
+        "versions": versions("hydra-core"),
+        "host": platform.node(),
+        "platform": platform.platform(),
+        "cpu_model": cpu_model(),
+        "physical_cores": physical_cores(),
+        "usable_cores": usable_cores(),
+        "threads": {name: os.environ.get(name) for name in THREAD_VARIABLES},
+    }
+    path = directory / "run.json"
+    if resumed:
+        first = json.loads(path.read_text(encoding="utf-8"))
+        earlier = first.get("resumptions", [])
+        provenance = {**first, "config": config, "resumptions": [*earlier, provenance]}
+    write_atomically(path, json.dumps(provenance, indent=2) + "\n")
+
+
+def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
+    """Adds to run.json which nodes of a cluster collect from a round on."""
+    path = directory / "run.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["nodes"] = [*content.get("nodes", []), nodes]
+    write_atomically(path, json.dumps(content, indent=2) + "\n")
+
+
+def versions(*more: str) -> dict[str, str]:
+    """The versions of Python, walle and the packages that compute, and of `more`."""
+    numbers = {"python": platform.python_version()}
+    for name in ("walle", "torch", "numpy", "gymnasium", "mujoco", *more):
+        with suppress(metadata.PackageNotFoundError):
+            numbers[name] = metadata.version(name)
+    return numbers
+
+
+def _git() -> dict[str, Any] | None:
+    """The commit and the dirty flag of walle's checkout; None for an installed package."""
+    here = Path(__file__).resolve().parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here), *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return run.stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # fails in another project's checkout
+        return {
+            "commit": git("rev-parse", "HEAD"),
+            "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+        }
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 def set_aside_previous(directory: Path) -> bool:
@@ -86,14 +158,6 @@ class Status:
         """Writes `interrupted`, by the signal of that number."""
         name = signal.Signals(number).name
         self.end("interrupted", exit_code=128 + number, signal=name, error=error)
-
-    def completed(self, value: float | None = None, reason: str | None = None) -> None:
-        """Writes `completed`.
-
-        `value` is the run's result. A launcher that was killed at this moment finds it there, and
-        does not start the job again.
-        """
-        self.end("completed", exit_code=0, reason=reason, return_value=value)
 
     @contextmanager
     def recording_failure(self) -> Iterator[None]:

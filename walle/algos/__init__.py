@@ -9,8 +9,7 @@ from walle.errors import ConfigError, nearest
 from walle.system.importing import imported, require_picklable
 
 if TYPE_CHECKING:
-    from walle.algos.base import Algorithm
-    from walle.algos.problem import Problem
+    from walle.algos.base import Algorithm, Problem
     from walle.nets.factory import NetSettings
 
 REGISTRY = {
@@ -91,9 +90,8 @@ def make(settings: Any, net: NetSettings, problem: Problem) -> Algorithm:
     """
     net.check_own(problem)
     algorithm = load(settings.name)(settings, net, problem)
-    if parts := getattr(
-        algorithm, "parts", None
-    ):  # else its class is the user's own, which chooses for itself
+    parts = getattr(algorithm, "parts", None)
+    if parts is not None:  # else its class is the user's own, which chooses for itself
         from walle.algos.engines import check  # imports torch, which few commands need
 
         check(settings.compile, problem.device, parts())

@@ -1,4 +1,9 @@
-"""Chooses the engine of an algorithm: C++, PyTorch compiled by torch.compile, or eager PyTorch."""
+"""Chooses the engine of an algorithm: C++, PyTorch compiled by torch.compile, or eager PyTorch.
+
+The C++ libraries (`walle/learning/native`) have fully connected networks with tanh or relu, float32
+on one core of the CPU for each learner, and the policies and losses of walle's own algorithms.
+PyTorch learns everything else.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +11,16 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from walle.errors import CompileError, ConfigError, WalleError
-from walle.learning.native.library import CompilerError
+from walle.learning.native.library import ACTIVATIONS, CompilerError, ints, widths
+from walle.learning.native.passes import KINDS, Loss, Passes
+from walle.learning.native.replay_updates import ActorCritic
 from walle.learning.sharing.team import Team, require_alike
+from walle.nets.critics import Critic
 
 MODES = ("auto", "true", "false")
 LONG_RUN = 10_000  # gradient steps
@@ -107,3 +115,52 @@ def _first_line(error: Exception) -> str:
     errors = [line for line in lines if "error" in line.lower()] or lines or [repr(error)]
     prefix = f"CXX={os.environ.get('CXX', 'g++')}: " if isinstance(error, CompilerError) else ""
     return prefix + errors[0][:200]
+
+
+def has_networks(algorithm: Any) -> bool:
+    """Whether the C++ libraries have an algorithm's networks; its losses may be anything."""
+    net, problem = algorithm.net, algorithm.problem
+    is_own = type(algorithm).__module__.partition(".")[0] != "walle" or net.own is not None
+    on_cpu = torch.device(problem.device).type == "cpu" and torch.get_num_threads() == 1
+    plain = net.activation in ACTIVATIONS and problem.obs_layout.dtype == "float32"
+    return plain and on_cpu and not is_own
+
+
+def has_policy(algorithm: Any) -> bool:
+    """Whether `passes` improve the policy of an on-policy algorithm."""
+    return has_networks(algorithm) and type(algorithm.policy) in KINDS
+
+
+def passes(algorithm: Any, critic: Critic | None, loss: Loss) -> Passes:
+    """Passes in C++ that improve an on-policy algorithm's policy, and its critic if it has one."""
+    s, activation = algorithm.settings, algorithm.net.activation
+    loss = loss._replace(
+        gamma=s.gamma,
+        gae_lambda=algorithm.gae_lambda,
+        correction=s.correction,
+        normalize_advantages=s.normalize_advantages,
+    )
+    shards = algorithm.problem.shards
+    return Passes(algorithm.policy, critic, activation, loss, algorithm.adam_settings, shards)
+
+
+def actor_critic(algorithm: Any) -> Any:
+    """The networks and settings of an off-policy algorithm's updates in C++."""
+    s, net, problem = algorithm.settings, algorithm.net, algorithm.problem
+    actions = algorithm.policy.action_dim
+    policy = widths(algorithm.policy.layout)
+    critic = widths(net.q_functions(problem, actions, 1).layout)
+    return ActorCritic(
+        policy=ints(policy),
+        critic=ints(critic),
+        policy_layers=len(policy) - 1,
+        critic_layers=len(critic) - 1,
+        critics=algorithm.critics,
+        actions=actions,
+        activation=ACTIVATIONS[net.activation],
+        minibatch=s.minibatch_size,
+        shards=problem.shards,
+        gamma=s.gamma,
+        tau=s.tau,
+        learning_rate=s.learning_rate,
+    )

@@ -7,7 +7,6 @@ into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.overrides.choices
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +21,6 @@ from walle.config.files import algorithms, search_path
 from walle.errors import ConfigError, directory_fault
 from walle.system.locks import refuse_used
 
-_KEY = re.compile(r"([\w-]+)\.")
-
 
 def with_plus_signs(arguments: Sequence[str]) -> list[str]:
     """The command line in a form that Hydra accepts: `ppo.clip=0.1` becomes `++ppo.clip=0.1`."""
@@ -33,8 +30,8 @@ def with_plus_signs(arguments: Sequence[str]) -> list[str]:
 
 def _opened(key: str, names: Collection[str]) -> str:
     """The key with plus signs if it starts with the name of an algorithm."""
-    match = _KEY.match(key)
-    return f"++{key}" if match and match[1] in names else key
+    algorithm, dot, _ = key.partition(".")
+    return f"++{key}" if dot and algorithm in names else key
 
 
 def _algorithms(config: DictConfig) -> set[str]:
@@ -46,7 +43,7 @@ class RefuseDirectory(Callback):
     """Ends a run or a sweep that cannot have its directory before Hydra writes anything there."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends the program with code 2 if the directory's name cannot be, or a run is in it."""
+        """Ends the program with code 2 if the directory's name is invalid, or a run is in it."""
         with _reported():
             _refuse_name(config)
             for name in sorted(_algorithms(config).intersection(map(str, config))):

@@ -6,16 +6,12 @@ import math
 import os
 from dataclasses import replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from walle import algos
 from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, RaySampler
 from walle.errors import ConfigError
 from walle.system.importing import imported
 from walle.system.machine import usable_cores
-
-if TYPE_CHECKING:
-    from walle.algos.base import Capabilities
 
 CALLBACK_METHODS = (
     *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
@@ -30,18 +26,16 @@ _MODE_FIXES = {
 
 
 def checked(config: Config) -> Config:
-    """Checks the configuration; returns it with the values that depend on the machine filled in.
-
-    Raises:
-        ConfigError: a value or a combination of values is wrong; only the first is reported.
-    """
+    """Checks the configuration; returns it with the values that depend on the machine filled in."""
     _check_machine(config)
     for name in config.callbacks:
         if config.callbacks.count(name) > 1:
             raise ConfigError(f"callbacks has {name} twice; name each callback once")
         imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
     if config.objective == "best" and config.eval.every is None:
-        raise ConfigError("objective=best with eval.every=null: none is best; use objective=return")
+        raise ConfigError(
+            "objective=best with eval.every=null: there is no evaluation; use objective=return"
+        )
     starts = config.algo.random_steps
     if starts >= config.total_steps:
         raise ConfigError(
@@ -86,13 +80,15 @@ def _check_machine(config: Config) -> None:
 
 def _checked_sampler(config: Config) -> Config:
     """Fills in the open values of `sampler`, and checks them against `batch_size`."""
-    sampler, lag = config.sampler, config.sampler.lag
+    sampler, lag, batch_size = config.sampler, config.sampler.lag, config.batch_size
     if lag.most is not None and lag.most < 0:
         raise ConfigError(
             f"sampler.max_lag={lag.most} must be 0 (lock-step), 1 or more (overlapped) or "
             "null (free-running)"
         )
-    lanes = sampler.lanes or default_lanes(config.batch_size)
+    # Many lanes share the cost of Python in a step; long rollouts need fewer value estimates.
+    # docs/collection.md has the measurements.
+    lanes = sampler.lanes or default_parts(batch_size, most=256, least=32)
     n = sampler.n
     if isinstance(sampler, ProcessSampler):
         slots = sampler.slots or lag.slots
@@ -106,7 +102,20 @@ def _checked_sampler(config: Config) -> Config:
         sampler = replace(sampler, n=n, slots=slots)
     if isinstance(sampler, RaySampler):
         _check_ray(config, sampler)
-    _check_lanes(config.batch_size, n or 0, lanes, chosen=sampler.lanes is None)
+    if n and n > lanes:
+        reason = f" (chosen: a power of two dividing batch_size={batch_size} into 32 steps or more)"
+        divisors = [d for d in range(n, batch_size + 1) if batch_size % d == 0]
+        even = [d for d in divisors if d % n == 0]
+        raise ConfigError(
+            f"sampler.n={n} is more than sampler.lanes={lanes}{'' if sampler.lanes else reason}: "
+            f"every sampler needs a lane; set sampler.lanes to {(even or divisors or [n])[0]} or "
+            f"sampler.n to {lanes} at most"
+        )
+    if batch_size % lanes:
+        raise ConfigError(
+            f"batch_size={batch_size} is not a multiple of sampler.lanes={lanes}; "
+            f"the nearest value that fits: {_nearest_multiples(batch_size, lanes)}"
+        )
     return replace(config, sampler=replace(sampler, lanes=lanes))
 
 
@@ -130,38 +139,12 @@ def _check_ray(config: Config, sampler: RaySampler) -> None:
         )
 
 
-def default_lanes(batch_size: int, most: int = 256, steps: int = 32) -> int:
-    """The largest power of two up to `most` that divides the batch into `steps` or more steps.
-
-    Many lanes share the cost of Python in a step; long rollouts need fewer value estimates. The
-    result depends on the batch alone, not on N. docs/collection.md has the measurements.
-    """
-    lanes = math.gcd(batch_size, most)
-    while lanes > 1 and batch_size // lanes < steps:
-        lanes //= 2
-    return lanes
-
-
-def _check_lanes(batch_size: int, n: int, lanes: int, *, chosen: bool) -> None:
-    if n > lanes:
-        reason = f" (chosen: a power of two dividing batch_size={batch_size} into 32 steps or more)"
-        raise ConfigError(
-            f"sampler.n={n} is more than sampler.lanes={lanes}{reason if chosen else ''}: every "
-            f"sampler needs a lane; set sampler.lanes to {_nearest_divisor(batch_size, n)} or "
-            f"sampler.n to {lanes} at most"
-        )
-    if batch_size % lanes:
-        raise ConfigError(
-            f"batch_size={batch_size} is not a multiple of sampler.lanes={lanes}; "
-            f"the nearest value that fits: {_nearest_multiples(batch_size, lanes)}"
-        )
-
-
-def _nearest_divisor(batch_size: int, n: int) -> int:
-    """The smallest divisor of the batch that is a multiple of n; else the smallest from n on."""
-    divisors = [d for d in range(n, batch_size + 1) if batch_size % d == 0]
-    even = [d for d in divisors if d % n == 0]
-    return (even or divisors or [n])[0]
+def default_parts(size: int, most: int, least: float) -> int:
+    """The largest power of two up to `most` that divides `size` into parts of `least` or more."""
+    parts = math.gcd(size, most)
+    while parts > 1 and size // parts < least:
+        parts //= 2
+    return parts
 
 
 def _checked_learners(config: Config) -> Config:
@@ -169,11 +152,13 @@ def _checked_learners(config: Config) -> Config:
     learner, sizes = config.learner, config.algo.shared_minibatches
     algorithm = algos.load(config.algo.name)
     divides = hasattr(algorithm, "join")  # see learning.sharing.learners.Learnable
-    steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
-    chosen = [default_shards(size, steps) for size in sizes.values()] if divides else []
-    if algorithm.capabilities.replay:
-        chosen = []  # an update takes several steps, each with an exchange: only on request
-    shards = learner.shards or min(chosen, default=1)
+    shards = learner.shards or 1
+    # By default a replay buffer's minibatches are whole: an update takes several steps, each with
+    # an exchange. Shards of 512 rows cost a single learner under 5% (docs/scaling.md).
+    if not learner.shards and divides and not algorithm.capabilities.replay:
+        steps = config.net.sequence if isinstance(config.net, GRUConfig) else 1
+        chosen = [default_parts(n // steps, most=16, least=512 / steps) for n in sizes.values()]
+        shards = min(chosen, default=1)
     for key, size in sizes.items():
         if size % shards:
             raise ConfigError(
@@ -209,35 +194,16 @@ def _checked_learners(config: Config) -> Config:
     return replace(config, learner=replace(learner, n=n, shards=shards))
 
 
-def default_shards(minibatch: int, steps: int = 1, rows: int = 512, most: int = 16) -> int:
-    """The largest power of two up to `most` that divides a minibatch into shards of `rows` or more.
-
-    Such shards cost a single learner under 5%, and have whole sequences of `steps` steps. The
-    result depends on the minibatch alone. docs/scaling.md has the measurements.
-    """
-    shards = math.gcd(minibatch // steps, most)
-    while shards > 1 and minibatch // shards < rows:
-        shards //= 2
-    return shards
-
-
 def _nearest_multiples(size: int, n: int) -> str:
-    """The multiples of `n` next to `size`, in words."""
     below, above = size // n * n, -(-size // n) * n
     return f"{below} or {above}" if below else str(above)
 
 
-def mode(config: Config) -> str:
-    """The mode of the run: a member of `walle.algos.base.ALL_MODES`."""
-    return "serial" if config.sampler.name == "serial" else config.sampler.lag.mode
-
-
-def _capabilities(config: Config) -> Capabilities:
-    return algos.load(config.algo.name).capabilities
-
-
 def _check_mode(config: Config) -> None:
-    if config.rounds_vary and mode(config) == "free":
+    name, mode = config.algo.name, config.sampler.lag.mode
+    if config.sampler.name == "serial":
+        mode = "serial"
+    if config.rounds_vary and mode == "free":
         setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
         raise ConfigError(
             f"{setting} changes the length of rollouts and cannot run with sampler.max_lag=null,"
@@ -248,14 +214,14 @@ def _check_mode(config: Config) -> None:
             "sampler.collect=episodes resets all lanes with new seeds before every round, which"
             " EnvPool cannot do; use env.backend=auto"
         )
-    if config.whole_episodes and _capabilities(config).replay:
+    if config.whole_episodes and algos.load(name).capabilities.replay:
         raise ConfigError(
-            f"sampler.collect=episodes with algo={config.algo.name}, whose buffer holds steps and"
-            " not episodes; use sampler.collect=fixed"
+            f"sampler.collect=episodes with algo={name}, whose buffer holds steps and not episodes;"
+            " use sampler.collect=fixed"
         )
-    check_allowed(config.algo.name, mode(config))
+    check_allowed(name, mode)
     bound = config.algo.staleness_bound
-    if bound is not None and mode(config) != "free":
+    if bound is not None and mode != "free":
         raise ConfigError(
             f"algo.max_staleness={bound} with sampler.max_lag={config.sampler.max_lag}, under which"
             " all rollouts have the same age, so that none or all would be dropped; use "
@@ -275,32 +241,33 @@ def check_allowed(algorithm: str, mode: str) -> None:
 
 
 def _check_net(config: Config) -> None:
-    if _capabilities(config).replay and config.net.scale != "constant":
+    name, net = config.algo.name, config.net
+    capabilities = algos.load(name).capabilities
+    if capabilities.replay and net.scale != "constant":
         raise ConfigError(
-            f"net.scale={config.net.scale} with algo={config.algo.name}, which has another kind of"
-            " policy; use net.scale=constant"
+            f"net.scale={net.scale} with algo={name}, which has another kind of policy; use "
+            "net.scale=constant"
         )
-    if isinstance(config.net, CNNConfig) and not _capabilities(config).images:
-        others = [name for name in algos.REGISTRY if algos.load(name).capabilities.images]
+    if isinstance(net, CNNConfig) and not capabilities.images:
+        others = [other for other in algos.REGISTRY if algos.load(other).capabilities.images]
         raise ConfigError(
-            f"algo={config.algo.name} cannot run with net=cnn, because it does not learn from "
-            f"images; use algo={' or '.join(others)}"
+            f"algo={name} cannot run with net=cnn, because it does not learn from images; use "
+            f"algo={' or '.join(others)}"
         )
-    if not isinstance(config.net, GRUConfig):
+    if not isinstance(net, GRUConfig):
         return
-    if not _capabilities(config).recurrent:
-        others = [name for name in algos.REGISTRY if algos.load(name).capabilities.recurrent]
+    if not capabilities.recurrent:
+        others = [other for other in algos.REGISTRY if algos.load(other).capabilities.recurrent]
         raise ConfigError(
-            f"algo={config.algo.name} cannot run with net={config.net.name}: it learns from single"
-            f" steps, but a memory needs sequences of steps; use net=mlp, or"
-            f" algo={' or '.join(others)}"
+            f"algo={name} cannot run with net={net.name}: it learns from single steps, but a memory"
+            f" needs sequences of steps; use net=mlp, or algo={' or '.join(others)}"
         )
     if config.whole_episodes:
         raise ConfigError(
             "sampler.collect=episodes with net=gru, which learns from sequences of one length; "
             "use sampler.collect=fixed"
         )
-    sequence, steps = config.net.sequence, config.batch_size // config.lanes
+    sequence, steps = net.sequence, config.batch_size // config.lanes
     if steps % sequence:
         fits = ", ".join(str(d) for d in range(1, steps + 1) if steps % d == 0)
         raise ConfigError(

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields
 from io import TextIOWrapper
-from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
@@ -18,7 +17,6 @@ from walle.config.files import algorithms, config_directory, sweeps_directory
 from walle.config.schemas import LACKS, REMOVED, Config
 from walle.errors import nearest
 
-_LONGEST_LIST = 200  # characters
 _SEVERAL = "Ambiguous value for argument "
 
 # Keys here, with the names that Stable-Baselines3, RLlib and CleanRL have for them.
@@ -53,8 +51,6 @@ def explain(error: Exception) -> str | None:
     Mistakes are what Hydra refuses, and YAML files that cannot be read. Python's decoder does not
     know such a file's name. It is found among the variables of the functions that raised the error.
     """
-    if isinstance(error, HydraException):
-        return _explain_hydra(error)
     if isinstance(error, YAMLError):
         return " ".join(str(error).split())
     if isinstance(error, UnicodeDecodeError):
@@ -64,10 +60,8 @@ def explain(error: Exception) -> str | None:
             return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
         return f"{error}: give a group one of its options, as in logger=files"  # for `GROUP=null`
-    return None
-
-
-def _explain_hydra(error: HydraException) -> str:
+    if not isinstance(error, HydraException):
+        return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, MissingConfigException):
         return _explain_missing(str(error.missing_cfg_file), error.options)
@@ -108,7 +102,10 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
         dot = key.rpartition(".")[0]
         return f"{key} is not a setting; {nearest(key, {f'{dot}.{name!s}' for name in parent})}"
     files = sorted((config_directory() / group).glob("*.yaml")) if name else []
-    settings = {file.stem: _settings(file, group) for file in files}
+    settings = {}
+    for file in files:
+        node: Any = OmegaConf.load(file)  # which may set keys of other groups too
+        settings[file.stem] = [str(key) for key in OmegaConf.select(node, group) or node]
     if owners := [f"{group}={choice}" for choice, keys in settings.items() if name in keys]:
         own = f" (with {group}=own: +{key}=...)" if group in ("algo", "net") else ""
         return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}{own}"
@@ -124,7 +121,7 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
     near, owner = nearest(key, known), nearest(key, algorithms())
     if not near.startswith("did") and owner.startswith("did"):  # `pppo` of pppo.clip
         near = owner
-    if len(near) >= _LONGEST_LIST:
+    if len(near) >= 200:  # characters
         near = "--help shows the settings"
     return f"{key} is not a setting; {near}"
 
@@ -142,12 +139,6 @@ def misplaced(algorithm: str) -> str:
         f"{algorithm}.KEY=VALUE sets algo.KEY where algo={algorithm} in sweeps of this launcher: in"
         " a sweep file it stands under hydra.sweeper.params; in a single run type algo.KEY=VALUE"
     )
-
-
-def _settings(file: Path, group: str) -> list[str]:
-    """The names of the settings of `group` in a file, which may set keys of other groups too."""
-    node: Any = OmegaConf.load(file)
-    return [str(key) for key in OmegaConf.select(node, group) or node]
 
 
 def _explain_missing(missing: str, options: Sequence[str] | None) -> str:

@@ -88,11 +88,10 @@ def help_text(arguments: Sequence[str] = ()) -> str:
 
 def sweep_questions(arguments: Sequence[str] = ()) -> dict[str, str]:
     """The question of each sweep file, its first comment line; the user's own come last."""
-    own = [file for place in search_path(arguments)[1:] for file in sorted(place.glob("*.yaml"))]
-    sweeps = [file for file in own if re.search(r"\bmode:\s*MULTIRUN\b", file.read_text())]
-    return {
-        file.stem: _purpose(file) for file in (*sorted(sweeps_directory().glob("*.yaml")), *sweeps)
-    }
+    files = sorted(sweeps_directory().glob("*.yaml"))
+    own = (file for path in search_path(arguments)[1:] for file in sorted(path.glob("*.yaml")))
+    files += [file for file in own if re.search(r"\bmode:\s*MULTIRUN\b", file.read_text())]
+    return {file.stem: _purpose(file) for file in files}
 
 
 def recipes(arguments: Sequence[str] = ()) -> dict[str, str]:
@@ -101,7 +100,7 @@ def recipes(arguments: Sequence[str] = ()) -> dict[str, str]:
 
 
 def _files(pattern: str, arguments: Sequence[str]) -> list[Path]:
-    return [file for place in search_path(arguments) for file in sorted(place.glob(pattern))]
+    return [file for path in search_path(arguments) for file in sorted(path.glob(pattern))]
 
 
 def _purpose(file: Path) -> str:

@@ -1,7 +1,8 @@
-"""Converts a configuration that Hydra composed to a checked `Config`."""
+"""Converts a configuration that Hydra composed to a checked `Config`, of a new or a resumed run."""
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
 import re
@@ -9,8 +10,12 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, fields
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
@@ -25,6 +30,15 @@ from walle.system import identity
 
 # A run uses the values of environment variables in `env.kwargs`; its files never hold them.
 REFERENCE = "${oc.env:"
+MAY_CHANGE = (  # in a resumed run
+    *("callbacks", "checkpoint.every", "device", "learner.n", "learner.restarts"),
+    *("learner.threads", "logger.print_every_s", "logger.progress", "logger.video_every"),
+    *("logger.video_steps", "name", "objective", "sampler.address", "sampler.balance"),
+    *("sampler.mismatch", "sampler.n", "sampler.nodes", "sampler.per_node", "sampler.pin"),
+    *("sampler.restarts", "sampler.timeout_s", "schedule_steps", "total_steps"),
+)
+_MAY_CHANGE_WHOLE = ("learner", "logger", "sampler")
+_KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
 _TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's names
 
 
@@ -35,11 +49,8 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     is the file of settings or of a sweep.
 
     Raises:
-        ConfigError: a word is wrong, or only the command knows what to do with it.
+        ConfigError: a word is wrong, or works on the command line alone.
     """
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_dir
-
     if isinstance(overrides, str):
         raise ConfigError(f"overrides={overrides!r} is one text; give a list: {overrides.split()}")
     with initialize_config_dir(str(config_directory()), version_base="1.3"):
@@ -69,45 +80,79 @@ def validate(composed: DictConfig) -> Config:
         ConfigError: a value is wrong; the message has the fix.
     """
     try:
-        return _validated(composed)
+        _refuse_unknown("", composed, Config)
+        for field in fields(Config):
+            if field.name not in composed:
+                raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
+        algo = _typed_algorithm(composed)
+        if composed.sampler.get("name") == "serial":  # before it refuses the algorithm's max_lag
+            check_allowed(algo.name, "serial")
+        groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
+        groups["algo"] = algo
+        groups["env"].kwargs = _kept_references(composed.env.kwargs, groups["env"].kwargs)
+        rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
+        top = _typed("", OmegaConf.create(rest), TopLevel)
+        return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
         raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
 
 
-def _validated(composed: DictConfig) -> Config:
-    _refuse_unknown("", composed, Config)
-    for field in fields(Config):
-        if field.name not in composed:
-            raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
-    algo = _typed("algo", composed.algo, _algorithm_schema(composed))
-    if composed.sampler.get("name") == "serial":  # before it refuses the algorithm's own max_lag
-        check_allowed(algo.name, "serial")
-    groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
-    groups["algo"] = algo
-    groups["env"].kwargs = _kept_references(composed.env.kwargs, groups["env"].kwargs)
-    rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
-    top = _typed("", OmegaConf.create(rest), TopLevel)
-    return checked(Config(**groups, **vars(top)))
+def stored_config(directory: Path) -> dict[str, Any]:
+    """The configuration in the run.json of a run's directory."""
+    path = directory / "run.json"
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+    except FileNotFoundError:
+        fault = "no run has been here (no run.json); give a run's directory"
+    except NotADirectoryError:
+        fault = "this is a file; give the run's directory, and it resumes from its last checkpoint"
+    except OSError as error:
+        fault = f"cannot be read: {error.strerror}"
+    except (ValueError, KeyError, TypeError) as error:
+        fault = f"{path} is damaged: {error}"
+    raise ConfigError(f"resume={directory}: {fault}")
+
+
+def resumed_config(
+    stored: Mapping[str, Any], composed: DictConfig, overrides: Sequence[str]
+) -> Config:
+    """The stored configuration with the changes that `overrides` ask for.
+
+    `composed` is what Hydra made of `overrides` and defaults.
+    """
+    settings = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
+    for override in OverridesParser.create().parse_overrides(list(overrides)):
+        key = override.key_or_group
+        if key == "resume" or key.startswith("hydra."):
+            continue
+        is_choice = key in (*GROUPS, "algo") and isinstance(override.value(), str)
+        path = f"{key}.name" if is_choice else key
+        before, typed = OmegaConf.select(settings, path), OmegaConf.select(composed, path)
+        if typed == before:
+            continue
+        if key not in (_MAY_CHANGE_WHOLE if is_choice else MAY_CHANGE):
+            raise ConfigError(
+                f"{key}={typed} contradicts the run, which has {key}={before}; drop it, or start a "
+                f"new run (a resumed run may change {', '.join(MAY_CHANGE)})"
+            )
+        if is_choice:
+            kept = {k: settings[key][k] for k in _KEPT.get(key, ()) if k in settings[key]}
+            settings[key] = OmegaConf.merge(OmegaConf.to_container(composed[key]), kept)
+        else:
+            OmegaConf.update(settings, key, typed)
+    return validate(settings)
 
 
 def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
-    """The groups `algo` and `net` of a configuration that a checkpoint holds.
-
-    Raises:
-        ConfigError: a value is wrong.
-    """
+    """The groups `algo` and `net` of a configuration that a checkpoint holds."""
     stored = without_removed(stored)
     composed = OmegaConf.create({name: stored[name] for name in ("algo", "net")})
-    algo = _typed("algo", composed.algo, _algorithm_schema(composed))
+    algo = _typed_algorithm(composed)
     return algo, _typed("net", composed.net, _schema("net", composed))
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that an earlier version stored, without those that are no longer there.
-
-    Raises:
-        ConfigError: one had a value that this version cannot have.
-    """
+    """The settings that an earlier version stored, without those that no longer exist."""
     current = {k: dict(v) if isinstance(v, Mapping) else v for k, v in stored.items()}
     for key, removed in REMOVED.items():
         group, _, name = key.rpartition(".")
@@ -145,27 +190,28 @@ def _schema(group: str, composed: DictConfig) -> type:
     return VARIANTS.get((group, name), GROUPS[group])
 
 
-def _algorithm_schema(composed: DictConfig) -> type:
+def _typed_algorithm(composed: DictConfig) -> Any:
     if OmegaConf.is_missing(composed.algo, "name"):
         raise ConfigError("algo.name has no value; give one: algo.name=module:Class")
-    return algos.load(composed.algo.name).capabilities.settings
+    return _typed("algo", composed.algo, algos.load(composed.algo.name).capabilities.settings)
 
 
 def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
     known = {field.name for field in fields(schema)}
+    dot = f"{prefix}." if prefix else ""
     for key in node:
-        if key not in known:
-            if not prefix and key in algorithms():
-                raise ConfigError(misplaced(str(key)))
-            dot = f"{prefix}." if prefix else ""
-            if prefix == "sampler" and key in LACKS.get(str(node["name"]), {}):
-                if getattr(schema, key, None) == node[key]:
-                    continue  # what this sampler has anyway, as a recipe with sampler.n=1 sets it
-                raise ConfigError(cannot_have(str(node["name"]), key, node[key]))
-            if removed := REMOVED.get(f"{dot}{key}"):
-                raise ConfigError(f"{dot}{key} is no longer a setting: {removed.instead}")
-            near = nearest(f"{dot}{key}", {dot + name for name in known})
-            raise ConfigError(f"{dot}{key} is not a setting; {near}")
+        if key in known:
+            continue
+        if not prefix and key in algorithms():
+            raise ConfigError(misplaced(str(key)))
+        if prefix == "sampler" and key in LACKS.get(str(node["name"]), {}):
+            if getattr(schema, key, None) == node[key]:
+                continue  # what this sampler has anyway, as a recipe with sampler.n=1 sets it
+            raise ConfigError(cannot_have(str(node["name"]), key, node[key]))
+        if removed := REMOVED.get(f"{dot}{key}"):
+            raise ConfigError(f"{dot}{key} is no longer a setting: {removed.instead}")
+        near = nearest(f"{dot}{key}", {dot + name for name in known})
+        raise ConfigError(f"{dot}{key} is not a setting; {near}")
 
 
 def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
@@ -182,27 +228,27 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
 def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -> Any:
     """An instance of `schema` from pickled values; kept, as jobs of a sweep share most groups."""
     structured = OmegaConf.structured(schema)
+    dot = f"{prefix}." if prefix else ""
     for key, value in pickle.loads(values).items():
-        full = f"{prefix}.{key}" if prefix else key
         if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"{full}={value} must be a finite number")
+            raise ConfigError(f"{dot}{key}={value} must be a finite number")
         try:
             # 1e6 becomes 1000000 for fields of integers; a field of floats converts it back.
             whole = isinstance(value, float) and value.is_integer()
             structured[key] = int(value) if whole else value
         except OmegaConfBaseException as error:
-            raise ConfigError(f"{full}={value!r}{_reason(error, full, value)}") from None
+            reason = _reason(error, f"{dot}{key}", value)
+            raise ConfigError(f"{dot}{key}={value!r}{reason}") from None
     for key in sorted(OmegaConf.missing_keys(structured)):
-        full = f"{prefix}.{key}" if prefix else key
         plus = "" if key in given else "+"
-        raise ConfigError(f"{full} has no value; give one: {plus}{full}=...")
+        raise ConfigError(f"{dot}{key} has no value; give one: {plus}{dot}{key}=...")
     settings = OmegaConf.to_object(structured)
     check_bounds(settings, prefix)
     return settings
 
 
 def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
-    """Says why a value has the wrong type, after the key and the value."""
+    """Why a value has the wrong type; the text follows the key and the value."""
     line = str(error).splitlines()[0]
     if key in ("net.policy_hidden", "net.critic_hidden") and re.search(r"\*|mean", str(value)):
         return " must hold numbers: formulas belong to examples/wall_e_2018 now (net=wall_e_2018)"
@@ -210,12 +256,6 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
         return f" must be a list, as in {key}=[{value}]"
     wanted = line.rpartition(" could not be converted to ")[2]
     return f" must be {_TYPES[wanted]}" if wanted in _TYPES else f": {line}"
-
-
-def as_typed(overrides: Any) -> list[str]:
-    """The overrides that Hydra keeps, with their references; reading an entry would resolve it."""
-    typed: Any = OmegaConf.to_container(overrides, resolve=False)
-    return list(typed)
 
 
 def _kept_references(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -233,16 +273,11 @@ def _kept_references(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]
 
 
 def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The environment's arguments with the values of the variables that they refer to.
-
-    Raises:
-        ConfigError: a variable is not set, or a text mixes it with a reference to a setting.
-    """
+    """The environment's arguments with the values of the variables that they refer to."""
     # Others may hold what looks like a reference to a setting.
     referring = {key: value for key, value in kwargs.items() if REFERENCE in str(value)}
     try:
-        node = OmegaConf.create({"kwargs": referring})
-        values: Any = OmegaConf.to_container(node, resolve=True)
+        values: Any = OmegaConf.to_container(OmegaConf.create({"kwargs": referring}), resolve=True)
         return {**kwargs, **values["kwargs"]}
     except OmegaConfBaseException as error:
         raise ConfigError(f"env.kwargs={kwargs}: {_unresolvable(error)}") from None
@@ -255,11 +290,6 @@ def _unresolvable(error: OmegaConfBaseException) -> str:
     return f"{reason}; {fix}"
 
 
-def to_dict(config: Config) -> dict[str, Any]:
-    """Converts a configuration to plain values, for run.json and checkpoints."""
-    return asdict(config)
-
-
 def config_hash(config: Config) -> str:
     """A hash of all settings except `name` and `resume`, as sweeps hash those of their jobs."""
-    return identity.config_hash(identity.flatten(to_dict(config), ignore=("name", "resume")))
+    return identity.config_hash(identity.flatten(asdict(config), ignore=("name", "resume")))

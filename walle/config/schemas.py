@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 from walle.errors import not_negative, one_of, positive
@@ -141,8 +141,9 @@ class LoggerConfig:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Options of the logger's library."""
-        return {}
+        """Arguments of the logger's library: the settings that other loggers lack."""
+        shared = {field.name for field in fields(LoggerConfig)}
+        return {name: value for name, value in vars(self).items() if name not in shared}
 
 
 @dataclass(kw_only=True)
@@ -154,12 +155,6 @@ class WandbConfig(LoggerConfig):
     group: str | None
     tags: list[str]
     mode: str = one_of("online", "offline", "disabled")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """Arguments of `wandb.init`."""
-        names = ("project", "entity", "group", "tags", "mode")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(kw_only=True)
@@ -282,7 +277,7 @@ LACKS = {  # settings of other samplers that this one cannot have, and why
     "ray": {
         "n": "has as many as its nodes provide; use sampler.per_node={} for so many on each",
         "slots": "always has sampler.max_lag + 1; drop it",
-        "balance": "gives the samplers of all nodes equally many lanes; drop it",
+        "balance": "assigns equally many lanes to the samplers of all nodes; drop it",
     },
 }
 

@@ -55,11 +55,7 @@ class EnvpoolLanes:
         return len(self._lanes)
 
     def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Starts a new episode in every lane; returns [L, O].
-
-        Raises:
-            ConfigError: seeds were given; EnvPool takes them only when the pool is made.
-        """
+        """Starts a new episode in every lane; returns [L, O]."""
         if seeds is not None:
             raise ConfigError("env.backend=envpool cannot start an episode from a new seed")
         obs: AnyArray = self._pool.reset()[0].copy()

@@ -10,8 +10,8 @@ import numpy as np
 
 from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
+from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker, missing_class
-from walle.envs.mujoco_warnings import catch_mujoco_warnings
 from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
 from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.streams import Role, env_seed
@@ -30,7 +30,7 @@ class GymnasiumLanes:
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         self._lanes = list(lanes)
-        self._warnings = catch_mujoco_warnings()
+        catch_mujoco_warnings()
         self._envs = [make_env(spec) for _ in self._lanes]
         first = self._envs[0]
         assert isinstance(first.observation_space, gym.spaces.Box)
@@ -63,12 +63,13 @@ class GymnasiumLanes:
         """Starts a new episode in every lane; returns [L, O]."""
         if seeds is not None:
             self._seeds = list(seeds)
-        for i, env in enumerate(self._envs):
-            self._obs[i] = self._reset_lane(i, env)
+        for i in range(len(self)):
+            self._obs[i] = self._reset_lane(i)
         self._seeds = [None] * len(self)
         return self._obs
 
-    def _reset_lane(self, i: int, env: gym.Env[Any, Any]) -> AnyArray:
+    def _reset_lane(self, i: int) -> AnyArray:
+        env = self._envs[i]
         try:
             if self._saving == "replay":
                 self._episodes[i].start(env, self._seeds[i])
@@ -77,33 +78,30 @@ class GymnasiumLanes:
                 raise RolloutError(f"reset() must return (observation, info), got {pair!r}")  # noqa: TRY301
             obs = self._checked(i, pair[0])
         except Exception as error:
-            self._blame(error, i)
+            self._add_location(error, i)
             raise
-        self._warn(i)
+        issue_mujoco_warnings(f"lane {self._lanes[i]}")
         return obs
-
-    def _blame(self, error: Exception, i: int) -> None:
-        where = f"in lane {self._lanes[i]} at step {self._steps}"
-        error.add_note(f"raised by {_name(self._envs[i])} {where}")
 
     def step(self, action: AnyArray) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         any_ended = False
         self._steps += 1
         action = np.asarray(action, self._action_dtype)
-        for i, env in enumerate(self._envs):
+        for i in range(len(self)):
             if self._saving == "replay":
                 self._episodes[i].add(action[i])
-            obs, ended = self._step_lane(i, env, action[i])
+            obs, ended = self._step_lane(i, action[i])
             if ended:
                 any_ended = True
                 self._final_obs[i] = obs
-                obs = self._reset_lane(i, env)
+                obs = self._reset_lane(i)
             self._obs[i] = obs
         final_obs = self._final_obs if any_ended else None
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
 
-    def _step_lane(self, i: int, env: Any, action: Any) -> tuple[AnyArray, bool]:
+    def _step_lane(self, i: int, action: Any) -> tuple[AnyArray, bool]:
+        env: Any = self._envs[i]
         if self._moved:
             action = action + self._first_action
         total = 0.0
@@ -115,9 +113,9 @@ class GymnasiumLanes:
                     raise self._complex(i, f"reward of {reward}")  # noqa: TRY301
                 total += float(reward)
             except Exception as error:
-                self._blame(error, i)
+                self._add_location(error, i)
                 raise
-            self._warn(i)
+            issue_mujoco_warnings(f"lane {self._lanes[i]}")
             if terminated or truncated:
                 break
         self._reward[i] = total
@@ -129,9 +127,9 @@ class GymnasiumLanes:
         """The observation, its shape checked: NumPy would repeat a single entry to any length."""
         if np.shape(obs) != self._obs.shape[1:]:
             raise RolloutError(
-                f"the environment returned an observation of shape {np.shape(obs)} in lane "
-                f"{self._lanes[i]} at step {self._steps}, but its observation_space has shape "
-                f"{self._obs.shape[1:]}: return observations of that shape from reset and step"
+                f"the environment returned an observation of shape {np.shape(obs)} "
+                f"{self._where(i)}, but its observation_space has shape {self._obs.shape[1:]}: "
+                "return observations of that shape from reset and step"
             )
         if np.iscomplexobj(obs):
             raise self._complex(i, "observation")  # an array of floats takes the real part
@@ -140,13 +138,15 @@ class GymnasiumLanes:
 
     def _complex(self, i: int, what: str) -> RolloutError:
         return RolloutError(
-            f"the environment returned a complex {what} in lane {self._lanes[i]} at step "
-            f"{self._steps}: return real numbers, such as the real part or the absolute value"
+            f"the environment returned a complex {what} {self._where(i)}: return real numbers, such"
+            " as the real part or the absolute value"
         )
 
-    def _warn(self, i: int) -> None:
-        if self._warnings.pending:
-            self._warnings.flush(f"lane {self._lanes[i]}")
+    def _where(self, i: int) -> str:
+        return f"in lane {self._lanes[i]} at step {self._steps}"
+
+    def _add_location(self, error: Exception, i: int) -> None:
+        error.add_note(f"raised by {_name(self._envs[i])} {self._where(i)}")
 
     def state(self) -> StateArray | None:
         """See `Lanes.state`; `saving` in the description decides how."""
@@ -155,9 +155,8 @@ class GymnasiumLanes:
         if self._saving == "pickle":
             rows = [saving.dump(env) for env in self._envs]
         else:
-            rows = [
-                self._obs[i].tobytes() + episode.state() for i, episode in enumerate(self._episodes)
-            ]
+            pairs = zip(self._obs, self._episodes, strict=True)
+            rows = [obs.tobytes() + episode.state() for obs, episode in pairs]
         width = 1 + max(map(len, rows))
         marked = [_MARKS[self._saving] + row for row in rows]
         return np.array([np.frombuffer(row.ljust(width, b"\0"), np.uint8) for row in marked])
@@ -178,7 +177,7 @@ class GymnasiumLanes:
             obs = episode.replay_start(self._envs[i])
             dtype = self._action_dtype or self.action_space.dtype
             for action in episode.actions(np.zeros(self.action_space.shape or (), dtype)):
-                obs, _ = self._step_lane(i, self._envs[i], action)
+                obs, _ = self._step_lane(i, action)
             self._obs[i] = obs
             if self._obs[i].tobytes() != row[:size]:
                 raise RestoreError(
@@ -204,12 +203,12 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     """
     limit = {} if spec.episode_limit is None else {"max_episode_steps": spec.episode_limit}
     try:
-        caught = catch_mujoco_warnings()
+        catch_mujoco_warnings()
         maker = find_maker(spec.id)
         name = spec.id.rpartition(":")[2]
         made = spec.id if maker is None else gym.envs.registration.EnvSpec(name, maker)
         env = gym.make(made, disable_env_checker=True, **limit, **spec.kwargs)
-        caught.flush(spec.id)
+        issue_mujoco_warnings(spec.id)
     except ModuleNotFoundError as error:
         raise ConfigError(f"env.id={spec.id!r}: {error}; is the module importable here?") from error
     except gym.error.DependencyNotInstalled as error:
@@ -228,7 +227,7 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
                 f"env.time_feature=true with {spec.id}, whose observations hold images; use "
                 "env.time_feature=false"
             )
-        return _Packed(env) if pack else env
+        return _Flattened(env) if pack else env
     check_no_hidden_image(space, _name(env))
     if not space.is_np_flattenable:
         raise ConfigError(
@@ -239,13 +238,23 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
 
 
 class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
-    """Flattens real observations; Gymnasium's wrapper holds a lambda, so no pickle can hold it."""
+    """Flattens observations to vectors of real numbers or, with images, to rows of bytes.
+
+    Gymnasium's own wrapper holds a lambda, which no pickle can hold.
+    """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.observation_space = gym.spaces.flatten_space(env.observation_space)
+        space = env.observation_space
+        self.observation_space: Any = (
+            ObservationRows(space, _name(env))
+            if has_image(space)
+            else gym.spaces.flatten_space(space)
+        )
 
     def observation(self, observation: Any) -> Any:
+        if isinstance(self.observation_space, ObservationRows):
+            return self.observation_space.pack(observation)
         if _has_complex(observation):  # flattening would take the real part
             raise RolloutError(
                 "the environment returned a complex observation: return real numbers, such as the"
@@ -254,15 +263,8 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
         return gym.spaces.flatten(self.env.observation_space, observation)
 
 
-class _Packed(gym.ObservationWrapper[Any, Any, Any]):
-    """Turns observations with images into rows of bytes."""
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.observation_space: Any = ObservationRows(env.observation_space, _name(env))
-
-    def observation(self, observation: Any) -> Any:
-        return self.observation_space.pack(observation)
+def _name(env: gym.Env[Any, Any]) -> str:
+    return env.spec.id if env.spec else type(env).__name__
 
 
 def _has_complex(observation: Any) -> bool:
@@ -271,7 +273,3 @@ def _has_complex(observation: Any) -> bool:
     if isinstance(observation, tuple):
         return any(map(_has_complex, observation))
     return np.iscomplexobj(observation)
-
-
-def _name(env: gym.Env[Any, Any]) -> str:
-    return env.spec.id if env.spec else type(env).__name__

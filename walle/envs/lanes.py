@@ -19,33 +19,25 @@ StateArray = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Description from which any process can build lanes. Picklable.
+    """Description from which any process can build lanes. Picklable."""
 
-    Attributes:
-        id: a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME"
-            for the `walle.envs.mujoco.robot.Robot`, the class or the function of that name.
-        kwargs: the environment's own constructor arguments.
-        backend: "mujoco", "gymnasium" or "envpool"; "auto" takes the fastest of them with
-            Gymnasium's results.
-        frame_skip: environment steps per action, rewards summed.
-        episode_limit: environment steps before truncation; None keeps the registered limit.
-        action: "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds,
-            "raw" passes actions on. Entries without finite bounds always pass unchanged.
-        time_feature: append t / episode_limit (t / 1000 without a limit) to the observation.
-        hidden: `kwargs` with `${oc.env:NAME}` where they have the value of an environment variable,
-            for messages; None if they have none.
-        saving: how a Gymnasium environment's state is saved: "pickle", or "replay" of the
-            episode's actions; "none" if neither works. `walle.envs.saving` finds out.
-    """
-
+    # a registered Gymnasium id, "module:Id-v0" to import `module` first, or "module:NAME" for the
+    # `walle.envs.mujoco.robot.Robot`, the class or the function of that name
     id: str
-    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)
+    kwargs: dict[str, Any] = field(default_factory=dict, repr=False)  # the environment's arguments
+    # "mujoco", "gymnasium" or "envpool"; "auto" is the fastest of them with Gymnasium's results
     backend: str = "auto"
-    frame_skip: int = 1
-    episode_limit: int | None = None
+    frame_skip: int = 1  # environment steps per action, rewards summed
+    episode_limit: int | None = None  # environment steps before truncation; None: as registered
+    # "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds, "raw" does
+    # neither. Entries without finite bounds always pass unchanged
     action: str = "rescale"
-    time_feature: bool = False
+    time_feature: bool = False  # append t / episode_limit (t / 1000 without a limit)
+    # `kwargs` for messages, with `${oc.env:NAME}` in place of the value of an environment variable;
+    # None if they have no such value
     hidden: dict[str, Any] | None = None
+    # how a Gymnasium environment's state is saved: "pickle", or "replay" of the episode's actions;
+    # "none" if neither works. `walle.envs.probe` chooses
     saving: Saving = "pickle"
 
     @classmethod
@@ -66,21 +58,14 @@ class EnvSpec:
 
 
 class Step(NamedTuple):
-    """The results of one step of L lanes, in arrays that the lanes reuse at the next step.
+    """The results of one step of L lanes, in arrays that the lanes reuse at the next step."""
 
-    Attributes:
-        obs: [L, *O] what the policy sees next: where an episode ended, the next one's first.
-        reward: [L] floating point.
-        terminated: [L] the episode reached a terminal state.
-        truncated: [L] the episode was cut short; where both are true, `terminated` counts.
-        final_obs: [L, *O] the last observation of each episode that ended; other rows have no
-            meaning. None if no episode ended.
-    """
-
-    obs: AnyArray
-    reward: AnyArray
-    terminated: BoolArray
-    truncated: BoolArray
+    obs: AnyArray  # [L, *O] what the policy sees next: where an episode ended, the next one's first
+    reward: AnyArray  # [L] floating point
+    terminated: BoolArray  # [L] the episode reached a terminal state
+    truncated: BoolArray  # [L] the episode was cut short; where both are true, `terminated` counts
+    # [L, *O] the last observation of each episode that ended; other rows have no meaning. None if
+    # no episode ended
     final_obs: AnyArray | None
 
 
@@ -134,11 +119,7 @@ class Lanes(Protocol):
 
 
 def supported_actions(space: gym.Space[Any], where: str, fix: str) -> ActionSpace:
-    """The action space, if a policy of walle's can act in it.
-
-    Raises:
-        ConfigError: it cannot; the message begins with `where` and ends with `fix`.
-    """
+    """The space if a policy can act in it; a refusal starts with `where`, ends with `fix`."""
     if isinstance(space, gym.spaces.Discrete):
         return space
     several = (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)

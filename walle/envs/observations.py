@@ -1,9 +1,9 @@
-"""Observations that hold images, as rows of bytes."""
+"""Observations that hold images, as rows of bytes; spaces as the values of a checkpoint."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -44,7 +44,7 @@ def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
 
 
 def _values(space: gym.Space[Any], obs: Any) -> Iterator[Any]:
-    """The entries of an observation in the order of `_parts`."""
+    """The entries of an observation in nested Dicts and Tuples, in the order of the space."""
     if isinstance(space, gym.spaces.Dict):
         for name, part in space.spaces.items():
             yield from _values(part, obs[name])
@@ -59,18 +59,10 @@ class ObservationRows(gym.spaces.Box):
     """The rows of bytes that hold the observations of another space, of which some are images.
 
     All other entries are flattened as Gymnasium does it, in the order of the space.
-
-    Attributes:
-        original: the other space.
-        layout: how a row is arranged.
     """
 
     def __init__(self, original: gym.Space[Any], where: str) -> None:
-        """Arranges `original`; `where` names the environment in messages.
-
-        Raises:
-            ConfigError: an entry is neither an image nor flattens to a vector of a fixed length.
-        """
+        """Arranges `original`; `where` names the environment in messages."""
         self.original = original
         self._spaces = list(_parts(original))
         self._images = [image_of(space) for space in self._spaces]
@@ -88,20 +80,26 @@ class ObservationRows(gym.spaces.Box):
         return f"ObservationRows({self.original})"
 
     def pack(self, obs: Any) -> AnyArray:
-        """The row [W] of an observation.
+        """The row [W] of an observation."""
+        return self._row(list(_values(self.original, obs)))
 
-        Raises:
-            RolloutError: an image has another shape, or a number is not finite.
-        """
+    def _row(self, values: Sequence[Any]) -> AnyArray:
+        row = np.zeros(self.layout.width, np.uint8)
         numbers: list[FloatArray] = []
-        pictures: list[AnyArray] = []
-        values = _values(self.original, obs)
+        start = 4 * self.layout.vector
         for space, image, value in zip(self._spaces, self._images, values, strict=True):
             if image is None:
                 numbers.append(np.asarray(gym.spaces.flatten(space, value), np.float32))
-            else:
-                pictures.append(_picture(image, value))
-        row = np.zeros(self.layout.width, np.uint8)
+                continue
+            picture = np.asarray(value)
+            if picture.shape != image.shape or picture.dtype != np.uint8:
+                raise RolloutError(
+                    f"the environment returned an image of shape {picture.shape} and type "
+                    f"{picture.dtype}, but its observation_space has {image.shape} and uint8: "
+                    "return such images from reset and step"
+                )
+            row[start : start + picture.size] = picture.reshape(-1)
+            start += picture.size
         if numbers:
             vector = np.concatenate(numbers)
             if not np.isfinite(vector).all():
@@ -111,19 +109,12 @@ class ObservationRows(gym.spaces.Box):
                     " from it: clip or mask it in the environment"
                 )
             self.layout.vectors(row)[:] = vector
-        start = 4 * self.layout.vector
-        for picture in pictures:
-            row[start : start + picture.size] = picture
-            start += picture.size
         return row
 
     def rows(self, obs: Any) -> tuple[AnyArray, bool]:
         """The rows [N, W] of a batch of observations, and whether `obs` is a single observation.
 
         A batch has a further dimension in front of every entry. Rows [W] and [N, W] are taken too.
-
-        Raises:
-            ConfigError: a shape is neither that of one observation nor that of a batch.
         """
         if isinstance(obs, np.ndarray) and obs.dtype == np.uint8 and obs.shape[-1:] == self.shape:
             return np.atleast_2d(obs), obs.ndim == 1
@@ -136,8 +127,7 @@ class ObservationRows(gym.spaces.Box):
             return self.pack(obs)[None], True
         if not all(v.shape[1:] == s and v.ndim for v, s in zip(values, shapes, strict=True)):
             raise self._unlike(f"shapes {[value.shape for value in values]}")
-        batch = [_entry(self.original, obs, i) for i in range(len(values[0]))]
-        return np.stack([self.pack(single) for single in batch]), False
+        return np.stack([self._row(row) for row in zip(*values, strict=True)]), False
 
     def _unlike(self, given: str) -> ConfigError:
         return ConfigError(
@@ -146,33 +136,8 @@ class ObservationRows(gym.spaces.Box):
         )
 
 
-def _picture(image: Image, value: Any) -> AnyArray:
-    picture = np.asarray(value)
-    if picture.shape != image.shape or picture.dtype != np.uint8:
-        raise RolloutError(
-            f"the environment returned an image of shape {picture.shape} and type {picture.dtype},"
-            f" but its observation_space says {image.shape} and uint8: return such images from"
-            " reset and step"
-        )
-    return picture.reshape(-1)
-
-
-def _entry(space: gym.Space[Any], batch: Any, i: int) -> Any:
-    if isinstance(space, gym.spaces.Dict):
-        return {name: _entry(part, batch[name], i) for name, part in space.spaces.items()}
-    if isinstance(space, gym.spaces.Tuple):
-        parts = zip(space.spaces, batch, strict=True)
-        return tuple(_entry(part, value, i) for part, value in parts)
-    return batch[i]
-
-
 def check_no_hidden_image(space: gym.Space[Any], where: str) -> None:
-    """Refuses observations that look like images but are none, instead of flattening them.
-
-    Raises:
-        ConfigError: a Box has three or more dimensions, at least two of them as large as a
-            picture's.
-    """
+    """Refuses a Box with two sides as large as a picture's that cannot be read as an image."""
     for part in _parts(space):
         shape = part.shape or ()
         if len(shape) > 2 and sum(n >= LEAST_PIXELS for n in shape) >= 2:
@@ -182,3 +147,52 @@ def check_no_hidden_image(space: gym.Space[Any], where: str) -> None:
                 " in gymnasium.wrappers (GrayscaleObservation before FrameStackObservation,"
                 " or FlattenObservation for a vector)"
             )
+
+
+def space_values(space: gym.Space[Any]) -> dict[str, Any]:
+    """The space as numbers, texts, lists and arrays, from which `space_from` makes it again."""
+    match space:
+        case ObservationRows():
+            return {"type": "ObservationRows", "original": space_values(space.original)}
+        case gym.spaces.Box():
+            bounds = {"low": _bound(space.low), "high": _bound(space.high)}
+            return {"type": "Box", **bounds, "shape": space.shape, "dtype": str(space.dtype)}
+        case gym.spaces.Discrete():
+            return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case gym.spaces.MultiDiscrete():
+            return {"type": "MultiDiscrete", "nvec": space.nvec, "start": space.start}
+        case gym.spaces.MultiBinary():
+            return {"type": "MultiBinary", "n": space.n}
+        case gym.spaces.Dict():
+            parts = {name: space_values(part) for name, part in space.spaces.items()}
+            return {"type": "Dict", "spaces": parts}
+        case gym.spaces.Tuple():
+            return {"type": "Tuple", "spaces": [space_values(part) for part in space.spaces]}
+    raise TypeError(f"{space} cannot be stored")
+
+
+def _bound(bound: AnyArray) -> Any:
+    """A number where all entries are equal, as those of images are."""
+    return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
+
+
+def space_from(values: Mapping[str, Any]) -> Any:
+    """The space whose `space_values` these are; arrays may be tensors."""
+    match values["type"]:
+        case "ObservationRows":
+            return ObservationRows(space_from(values["original"]), "the environment")
+        case "Box":
+            dtype, shape = np.dtype(values["dtype"]), tuple(values["shape"])
+            low, high = (np.asarray(values[name], dtype) for name in ("low", "high"))
+            bounds = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+            return gym.spaces.Box(*bounds, dtype=dtype.type)
+        case "Discrete":
+            return gym.spaces.Discrete(values["n"], start=values["start"])
+        case "MultiDiscrete":
+            nvec, start = (np.asarray(values[name]) for name in ("nvec", "start"))
+            return gym.spaces.MultiDiscrete(nvec, start=start)
+        case "MultiBinary":
+            return gym.spaces.MultiBinary(values["n"])
+        case "Dict":  # pairs keep their order, and a mapping would be sorted
+            return gym.spaces.Dict([(k, space_from(part)) for k, part in values["spaces"].items()])
+    return gym.spaces.Tuple([space_from(part) for part in values["spaces"]])

@@ -32,8 +32,6 @@ class Probe(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """The size of a trial of saving."""
-
     repeats: int  # number of trials, each with other actions
     episodes: int  # episodes before the state is saved
     before: int  # steps of each of them
@@ -54,33 +52,6 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     Raises:
         ConfigError: the environment or one of its arguments fails.
     """
-    lane, step_s = _try_lane(env, seed)
-    unsaved = ""
-    # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
-    kinds: tuple[Saving, ...] = ("pickle", "replay") if env.hidden is None else ("replay",)
-    for kind in kinds:
-        saved = replace(env, saving=kind)
-        if kind == "replay" and _REPLAYED.steps * step_s < _REPLAY_TRIAL_S:
-            trial = _REPLAYED
-        else:  # fewer steps where they are so slow that the run would start late
-            share = min(1.0, _TRIAL_S / (2 * _PICKLED.steps * step_s + 1e-9))
-            before, after = int(share * _PICKLED.before), int(share * _PICKLED.after)
-            trial = _PICKLED._replace(before=max(2, before), after=max(1, after))
-        try:
-            size = max(_state_bytes(saved, seed, trial, i) for i in range(trial.repeats))
-        except Exception as error:  # noqa: BLE001 - a pickle may raise anything
-            unsaved = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
-            continue
-        if kind == "pickle":
-            return Probe(lane, saved, lane.moves, 4 * size, "")
-        steps = -(-lane.episode_limit // env.frame_skip) if lane.episode_limit else _LONGEST
-        room = size + steps * np.asarray(lane.action_space.sample()).nbytes
-        return Probe(lane, saved, lane.moves, room, "")
-    return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
-
-
-def _try_lane(env: EnvSpec, seed: int) -> tuple[Lanes, float]:
-    """A lane that works, closed, and the seconds of its fastest step."""
     seconds = []
     try:
         with closing(make_lanes(env, [0], seed)) as lane:
@@ -93,17 +64,39 @@ def _try_lane(env: EnvSpec, seed: int) -> tuple[Lanes, float]:
     except ConfigError:
         raise
     except Exception as error:
-        what = str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
-        raise ConfigError(f"env.id={env.id} with env.kwargs={env.shown_kwargs}: {what}") from error
-    return lane, min(seconds)
+        reason = f"env.id={env.id} with env.kwargs={env.shown_kwargs}: {_reason(error)}"
+        raise ConfigError(reason) from error
+    step_s, unsaved = min(seconds), ""
+    # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
+    ways: tuple[Saving, ...] = ("pickle", "replay") if env.hidden is None else ("replay",)
+    for way in ways:
+        saved = replace(env, saving=way)
+        if way == "replay" and _REPLAYED.steps * step_s < _REPLAY_TRIAL_S:
+            trial = _REPLAYED
+        else:  # fewer steps where they are so slow that the run would start late
+            share = min(1.0, _TRIAL_S / (2 * _PICKLED.steps * step_s + 1e-9))
+            before, after = int(share * _PICKLED.before), int(share * _PICKLED.after)
+            trial = _PICKLED._replace(before=max(2, before), after=max(1, after))
+        try:
+            room = max(_state_bytes(saved, seed, trial, i) for i in range(trial.repeats))
+        except Exception as error:  # noqa: BLE001 - a pickle may raise anything
+            unsaved = _reason(error)
+            continue
+        if way == "pickle":
+            room *= 4
+        else:
+            steps = -(-lane.episode_limit // env.frame_skip) if lane.episode_limit else _LONGEST
+            room += steps * np.asarray(lane.action_space.sample()).nbytes
+        return Probe(lane, saved, lane.moves, room, "")
+    return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
 
 
 def _state_bytes(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
-    """The bytes of a lane's state, from which another lane continues exactly as the first one.
-
-    Raises:
-        RolloutError: it continues differently, or the lane has no state.
-    """
+    """The bytes of a lane's state, from which another lane continues exactly as the first one."""
     steps = trial.before + trial.after
     with closing(make_lanes(env, [0], seed)) as lane:
         lane.action_space.seed(seed + repeat)

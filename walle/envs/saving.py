@@ -2,14 +2,13 @@
 
 An environment's pickle is its state for most environments written in Python. Simulators in C++
 often leave their state out of it. For those, the state is the start of the episode, a generator's
-state or a seed, and the actions since; `walle.envs.probe` finds out which of the two is exact.
+state or a seed, and the actions since; `walle.envs.probe` tests which of the two is exact.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -130,38 +129,8 @@ class EpisodeReplay:
         return [array.reshape(like.shape)[()] for array in arrays]  # [()]: a number, not 0-d
 
 
-class PackedGenerators:
-    """The states of L generators as rows, packed anew only where a generator has drawn.
-
-    Attributes:
-        drawn: [L] the generators that may have drawn since `rows` packed them.
-    """
-
-    def __init__(self, generators: int) -> None:
-        self._rows: Words = np.zeros((generators, _WORDS), np.uint64)
-        self.drawn = np.ones(generators, np.bool_)
-
-    def rows(self, generators: Sequence[np.random.Generator]) -> Words:
-        """The states, [L, 6]; the caller must not change them."""
-        for i in np.flatnonzero(self.drawn).tolist():
-            self._rows[i] = pack(generators[i])
-        self.drawn[:] = False
-        return self._rows
-
-    def load(self, rows: Words, generators: Sequence[np.random.Generator]) -> None:
-        """Sets the generators to the states in `rows`, [L, 6]."""
-        for row, generator in zip(rows, generators, strict=True):
-            unpack(row, generator)
-        self._rows[:] = rows
-        self.drawn[:] = False
-
-
 def pack(generator: np.random.Generator) -> Words:
-    """The state of a PCG64 generator, [6].
-
-    Raises:
-        TypeError: the generator is of another kind.
-    """
+    """The state of a PCG64 generator, [6]."""
     state: Any = generator.bit_generator.state
     if state["bit_generator"] != "PCG64":
         raise TypeError(f"a generator of the kind {state['bit_generator']} cannot be packed")

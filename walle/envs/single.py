@@ -16,8 +16,6 @@ from walle.envs.mujoco.registry import find_robot, make_mujoco_lanes
 from walle.types import AnyArray
 
 Env = gym.Env[Any, Any]
-Outcome = tuple[AnyArray, float, bool, bool, dict[str, Any]]
-SIZE = 480  # pixels of a robot's picture, as in Gymnasium
 _DRAWING = ("render_mode", "width", "height")
 
 
@@ -46,13 +44,7 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
 
 
 class RobotEnv(gym.Env[Any, Any]):
-    """A robot of the user's own as a Gymnasium environment; it steps a single lane.
-
-    Attributes:
-        episode_limit: steps after which an episode is truncated; None for never.
-        model: the MuJoCo model.
-        data: MuJoCo's state, as of the last call of `sync` or `render`.
-    """
+    """A robot of the user's own as a Gymnasium environment; it steps a single lane."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - as Gymnasium has it
 
@@ -60,15 +52,15 @@ class RobotEnv(gym.Env[Any, Any]):
         self,
         lanes: MujocoLanes,
         render_mode: str | None = None,
-        width: int = SIZE,
-        height: int = SIZE,
+        width: int = 480,  # pixels of a picture, as in Gymnasium
+        height: int = 480,
     ) -> None:
         self._lanes = lanes
         self.observation_space = lanes.observation_space
         self.action_space: gym.Space[Any] = lanes.action_space
         self.episode_limit, self.render_mode = lanes.episode_limit, render_mode
         self.model = lanes.model
-        self.data = mujoco.MjData(self.model)
+        self.data = mujoco.MjData(self.model)  # as of the last call of `sync` or `render`
         fps = 1 / (self.model.opt.timestep * lanes.frame_skip)
         self.metadata = {**self.metadata, "render_fps": round(fps)}
         self._size = (width, height)
@@ -88,7 +80,7 @@ class RobotEnv(gym.Env[Any, Any]):
             return next_obs, {}
         return self._lanes.reset(None if seed is None else [seed])[0].copy(), {}
 
-    def step(self, action: AnyArray) -> Outcome:
+    def step(self, action: AnyArray) -> tuple[AnyArray, float, bool, bool, dict[str, Any]]:
         """Applies the action [A]."""
         result = self._lanes.step(np.asarray(action)[None])
         obs = result.obs if result.final_obs is None else result.final_obs
@@ -112,25 +104,27 @@ class RobotEnv(gym.Env[Any, Any]):
         if self._renderer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
+            # Gymnasium's own choice is a view that stands still. This one follows the first body,
+            # at a distance that shows the moving parts, unless the model has such a camera.
             names = [self.model.camera(i).name for i in range(self.model.ncam)]
             track = names.index("track") if "track" in names else None
-            camera = _following(self.model) if track is None else None
-            self._renderer = MujocoRenderer(self.model, self.data, camera, *self._size)
-            self._renderer.camera_id = track  # Gymnasium's own choice is a view that stands still
+            moving = self.model.geom_rbound[self.model.geom_bodyid > 0]
+            camera = {
+                "type": int(mujoco.mjtCamera.mjCAMERA_TRACKING),
+                "trackbodyid": 1,
+                "distance": 6 * float(moving.max(initial=0.1)),
+                "elevation": -20.0,
+            }
+            self._renderer = MujocoRenderer(
+                self.model, self.data, camera if track is None else None, *self._size
+            )
+            self._renderer.camera_id = track
         return self._renderer.render(self.render_mode)
 
     def close(self) -> None:
         """Frees the renderer."""
         if self._renderer is not None:
             self._renderer.close()
-
-
-def _following(model: mujoco.MjModel) -> dict[str, Any]:
-    """A camera that follows the first body, at a distance that shows the moving parts."""
-    tracking = int(mujoco.mjtCamera.mjCAMERA_TRACKING)
-    moving = model.geom_rbound[model.geom_bodyid > 0]
-    distance = 6 * float(moving.max(initial=0.1))
-    return {"type": tracking, "trackbodyid": 1, "distance": distance, "elevation": -20.0}
 
 
 class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):

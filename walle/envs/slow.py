@@ -23,14 +23,11 @@ class SlowEnv(gym.Env[AnyArray, AnyArray]):
     x' = 0.9 x + 0.1 a + 0.01 e with e standard normal; the reward is -x'^2.
     """
 
-    def __init__(self, step_ms: float = 5.0, step_ms_std: float = 0.0) -> None:
-        """Makes the environment.
-
-        Args:
-            step_ms: milliseconds that a step waits, at least or, with a deviation, on average.
-            step_ms_std: the deviation of a log-normal distribution of these milliseconds; 0: every
-                step waits the same.
-        """
+    def __init__(
+        self,
+        step_ms: float = 5.0,  # milliseconds that a step waits; with a deviation, their mean
+        step_ms_std: float = 0.0,  # their deviation, of a log-normal distribution; 0: none
+    ) -> None:
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, (1,), np.float64)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
         self._step_s = step_ms / 1000

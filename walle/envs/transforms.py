@@ -66,7 +66,7 @@ class ActionMap:
         scaled = np.asarray(action, self.scale.dtype)
         if not self._only_clips:
             scaled = scaled * self.scale + self.centre
-        clipped = np.maximum(scaled, self.low)  # np.clip takes three times as long
+        clipped = np.maximum(scaled, self.low)  # np.clip takes 3x longer
         return np.minimum(clipped, self.high, out=clipped)
 
 

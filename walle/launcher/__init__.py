@@ -1,19 +1,15 @@
 """The launcher of sweeps: one process a job, cores of its own for each job, sweeps that resume.
 
     settings.py      every key of hydra.launcher
-    launch.py        a launch from start to end
-    planning.py      which jobs run, in which order, which are complete, which are refused
+    launch.py        a launch from start to end: which jobs run, which are complete or refused
     composing.py     the jobs' configs
-    identity.py      recognises a job by its config
+    planning.py      the jobs' numbers and their order, settings of single choices, a plan in words
     allocation.py    the cores, GPUs and threads of a sweep: what each job needs and gets
-    machine_check.py how fast and how quiet the cores are
-    runner.py        the loop that starts jobs, waits for their ends, stops them
-    jobs/            the processes: the fork server, a job's supervisor, the job
+    runner.py        the loop that starts, watches and ends jobs; how fast and quiet the cores are
+    jobs.py          the processes: the fork server, a job's supervisor, the job, and how it ended
     workers/         where jobs run: here, or in workers that Slurm or Ray starts elsewhere
-    records.py       manifest.json and index.csv
-    locks.py         one launcher a directory
+    records.py       a sweep's directory: locks, manifest.json and index.csv, progress
     screen.py        the table on a terminal, or plain lines
-    messages.py      how jobs ended, in words
 
 It works for any Hydra application, and imports nothing of `walle` but what every room knows;
 `hydra_plugins.walle_launcher` registers it.

@@ -21,8 +21,8 @@ class Need(NamedTuple):
 
     # processes that compute at the same time; None for all cores of the sweep
     cores: int | None = 1
-    gpus: int = 0  # number of GPUs
-    turn: int = 0  # jobs with the same number of cores get other cores in every turn; see `in_turn`
+    gpus: int = 0
+    turn: int = 0  # jobs with as many cores get other cores in every turn; see `Allocator`
 
 
 def need(config: Mapping[str, Any]) -> Need:
@@ -35,15 +35,12 @@ def need(config: Mapping[str, Any]) -> Need:
     GPUs: one for each learner process when `device` names CUDA.
     """
 
-    def group(key: str) -> Mapping[str, Any]:
-        value = config.get(key)
-        return value if isinstance(value, Mapping) else {}
-
     def count(group: Mapping[str, Any], key: str) -> int:  # 1 for another application's meaning
         value = group.get(key)
         return value if isinstance(value, int) and value > 0 else 1
 
-    sampler, learner = group("sampler"), group("learner")
+    groups = (config.get(key) for key in ("sampler", "learner"))
+    sampler, learner = (group if isinstance(group, Mapping) else {} for group in groups)
     learners = count(learner, "n")
     threads = learners * count(learner, "threads")
     gpus = learners if str(config.get("device")).partition(":")[0] == "cuda" else 0
@@ -52,19 +49,8 @@ def need(config: Mapping[str, Any]) -> Need:
     if any("n" in processes and processes["n"] is None for processes in (sampler, learner)):
         return Need(None, gpus)
     samplers = count(sampler, "n")
-    if sampler.get("max_lag", 0) != 0:
-        return Need(samplers + threads, gpus)
-    return Need(max(samplers, threads), gpus)
-
-
-def in_turn(cores: Sequence[int], count: int, turn: int) -> tuple[int, ...]:
-    """The `count` cores of that turn, ascending: each turn starts where the one before ended.
-
-    Cores are seldom equally fast. A sweep that timed one sampler on the same core in every block
-    would mistake this core's speed for that of one sampler, and no number of seeds would show it.
-    """
-    start = turn * count % len(cores)
-    return tuple(sorted([*cores[start:], *cores[:start]][:count]))
+    together = sampler.get("max_lag", 0) != 0
+    return Need(samplers + threads if together else max(samplers, threads), gpus)
 
 
 class Grant(NamedTuple):
@@ -77,6 +63,13 @@ class Grant(NamedTuple):
     again: bool = False  # another worker has started the job before
 
 
+class Resources(NamedTuple):
+    """Cores and GPUs that a sweep may use."""
+
+    cores: list[int]  # in the order to hand them out
+    gpus: list[str]  # a GPU may be named more than once
+
+
 class Allocator:
     """Hands out cores and GPUs to jobs, strictly in the jobs' order.
 
@@ -86,17 +79,15 @@ class Allocator:
 
     def __init__(
         self,
-        needs: Sequence[Need],
-        order: Sequence[int],
+        needs: Sequence[Need],  # of every job, by index
+        order: Sequence[int],  # the indices of the jobs to run
         resources: Resources,
         *,
         exclusive: bool = False,
     ) -> None:
-        # `needs` has every job by its index, `order` the indices of the jobs to run.
         self._needs, self._exclusive = needs, exclusive
         self._waiting = deque(order)
         self._cores, self._gpus = resources
-        self._free_cores, self._free_gpus = list(self._cores), list(self._gpus)
         self._granted: dict[int, Grant] = {}
         self.stopped = False
 
@@ -125,10 +116,7 @@ class Allocator:
 
     def release(self, job: int) -> None:
         """Takes back the cores and GPUs of a job that ended."""
-        grant = self._granted.pop(job)
-        freed = {*self._free_cores, *grant.cores}
-        self._free_cores = [core for core in self._cores if core in freed]
-        self._free_gpus = [*grant.gpus, *self._free_gpus]
+        del self._granted[job]
 
     def settle(self, job: int, state: str) -> None:
         """Notes in which state a job has ended for good; no other worker waits for it here."""
@@ -136,35 +124,31 @@ class Allocator:
     def _take(self, grant: Grant) -> Grant:
         self._waiting.remove(grant.job)
         self._granted[grant.job] = grant
-        self._free_cores = [core for core in self._free_cores if core not in grant.cores]
-        self._free_gpus = self._free_gpus[len(grant.gpus) :]
         return grant
 
     def _grant(self, job: int) -> Grant | None:
-        wanted = self._needs[job]
-        cores = len(self._cores) if wanted.cores is None else wanted.cores
-        over = cores > len(self._cores) or wanted.gpus > len(self._gpus)
-        cores, gpus = min(cores, len(self._cores)), min(wanted.gpus, len(self._gpus))
-        if self._granted and (over or self._exclusive):
+        wanted, granted = self._needs[job], self._granted.values()
+        count = len(self._cores) if wanted.cores is None else wanted.cores
+        over = count > len(self._cores) or wanted.gpus > len(self._gpus)
+        count, gpus = min(count, len(self._cores)), min(wanted.gpus, len(self._gpus))
+        used = {core for grant in granted for core in grant.cores}
+        free, free_gpus = [core for core in self._cores if core not in used], list(self._gpus)
+        for gpu in (gpu for grant in granted for gpu in grant.gpus):
+            free_gpus.remove(gpu)
+        if (granted and (over or self._exclusive)) or count > len(free) or gpus > len(free_gpus):
             return None
-        if cores > len(self._free_cores) or gpus > len(self._free_gpus):
-            return None
-        turn = in_turn(self._free_cores, cores, wanted.turn)
-        return Grant(job, turn, tuple(self._free_gpus[:gpus]), over)
-
-
-class Resources(NamedTuple):
-    """Cores and GPUs that a sweep may use."""
-
-    cores: list[int]  # in the order to hand them out
-    gpus: list[str]  # a GPU may be named more than once
+        # Cores are seldom equally fast: a sweep that timed one sampler on the same core in every
+        # block would mistake this core's speed for that of one sampler, and no number of seeds
+        # would show it. So each turn starts where the one before ended.
+        start = wanted.turn * count % len(free)
+        cores = tuple(sorted([*free[start:], *free[:start]][:count]))
+        return Grant(job, cores, tuple(free_gpus[:gpus]), over)
 
 
 def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
     """The cores of `hydra.launcher.cores`, or all usable ones, in the order to hand them out.
 
-    Raises:
-        ValueError: it names a core that this process may not use, none, or one twice.
+    Raises `ValueError` if it names a core that this process may not use, none, or one twice.
     """
     usable = usable_cores()
     cores = usable if wanted is None else list(wanted)
@@ -230,5 +214,4 @@ def thread_settings(threads: int) -> dict[str, str]:
 
 def job_environment(inherited: Mapping[str, str], threads: Mapping[str, str]) -> dict[str, str]:
     """The environment of every job: the user's, with the sweep's thread settings."""
-    kept = {key: value for key, value in inherited.items() if key not in BINDING_VARIABLES}
-    return {**kept, **threads}
+    return {k: v for k, v in inherited.items() if k not in BINDING_VARIABLES} | dict(threads)

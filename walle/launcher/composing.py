@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import cloudpickle
 from hydra.core.config_loader import ConfigLoader
@@ -21,18 +20,13 @@ from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from walle.errors import directory_fault
+from walle.errors import ConfigError, directory_fault
 from walle.launcher.allocation import Need, need
-from walle.launcher.identity import Identity, same
-from walle.launcher.settings import LauncherError
+from walle.launcher.records import Identity, job_label, same
 from walle.system.identity import as_json, comparable_leaves, config_hash, flatten
+from walle.system.importing import imported
 
 MESSAGES_SHOWN = 10
-SIMPLE = (OverrideType.CHANGE, OverrideType.FORCE_ADD)
-
-
-class PlanError(LauncherError):
-    """A job cannot run with its config; raised before any job starts."""
 
 
 class Composed(NamedTuple):
@@ -59,14 +53,9 @@ class Job(NamedTuple):
         return self.identity.num
 
 
-class StopRule(Protocol):
-    """Decides which jobs need not run to their ends; a sweeper that prunes has one."""
-
-    def __call__(self, job: Job, *, starts: bool = True) -> str | None:
-        """Returns why the job need not run to its end; None while it must.
-
-        `starts` is false for a job that still waits.
-        """
+# Returns why a job need not run to its end; None while it must. A sweeper that prunes has such a
+# rule. It is also called with `starts=False`, for jobs that still wait.
+StopRule = Callable[..., str | None]
 
 
 class FastLoader:
@@ -75,8 +64,7 @@ class FastLoader:
     Hydra composes every job from its files, which takes a tenth of a second with walle's groups,
     and its sweeper composes each job once more to check it. Here Hydra composes every combination
     of groups once, and a job is a copy with its values set. Overrides that Hydra might handle
-    differently, or reject, are composed by Hydra itself. It has every other attribute of Hydra's
-    loader.
+    differently, or reject, are composed by Hydra itself.
     """
 
     def __init__(self, loader: ConfigLoader) -> None:
@@ -84,7 +72,6 @@ class FastLoader:
         self._parser = OverridesParser.create()
         self._groups: dict[str, bool] = {}
         self._bases: dict[tuple[str, ...], bytes] = {}
-        self._checked: dict[tuple[str, ...], DictConfig] = {}
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)
@@ -96,20 +83,8 @@ class FastLoader:
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
     ) -> DictConfig:
-        """The config of a job; kept for `take`, as Hydra's sweeper composes jobs to check them."""
-        config = self._compose(master_config, sweep_overrides)
-        self._checked[tuple(sweep_overrides)] = config
-        return config
-
-    def take(self, master: DictConfig, overrides: Sequence[str]) -> DictConfig:
         """The config of a job, for the caller alone."""
-        return self._checked.pop(tuple(overrides), None) or self._compose(master, list(overrides))
-
-    def forget(self) -> None:
-        """Drops the configs that nobody has taken."""
-        self._checked.clear()
-
-    def _compose(self, master: DictConfig, overrides: list[str]) -> DictConfig:
+        master, overrides = master_config, sweep_overrides
         parsed = self._parser.parse_overrides(overrides)
         values = [override for override in parsed if self._sets_value(override)]
         others = [override for override in parsed if not self._sets_value(override)]
@@ -121,30 +96,23 @@ class FastLoader:
         config: DictConfig = pickle.loads(self._bases[key])  # six times as fast as deepcopy
         try:
             for override in values:
-                force = override.type == OverrideType.FORCE_ADD
-                OmegaConf.update(
-                    config, override.key_or_group, override.value(), merge=True, force_add=force
-                )
+                name, force = override.key_or_group, override.type == OverrideType.FORCE_ADD
+                OmegaConf.update(config, name, override.value(), merge=True, force_add=force)
         except OmegaConfBaseException:
             return self._loader.load_sweep_config(master, overrides)  # refuses in Hydra's words
-        lines = [str(override.input_line) for override in parsed]
         style = config.hydra.job.config.override_dirname
-        named = [
-            line
-            for line, override in zip(lines, parsed, strict=True)
-            if override.key_or_group not in style.exclude_keys
-        ]
-        config.hydra.overrides.task = lines
-        dirname = style.item_sep.join(sorted(named)).replace("=", style.kv_sep)
-        config.hydra.job.override_dirname = dirname
+        named = [override for override in parsed if override.key_or_group not in style.exclude_keys]
+        dirname = style.item_sep.join(sorted(str(override.input_line) for override in named))
+        config.hydra.overrides.task = [str(override.input_line) for override in parsed]
+        config.hydra.job.override_dirname = dirname.replace("=", style.kv_sep)
         OmegaConf.copy_cache(from_config=master, to_config=config)
         return config
 
     def _sets_value(self, override: Override) -> bool:
         """Whether the override sets a value of the task, on which no config file depends."""
-        simple = override.type in SIMPLE and override.package is None
+        simple = override.type in (OverrideType.CHANGE, OverrideType.FORCE_ADD)
         of_hydra = override.key_or_group.partition(".")[0] == "hydra"
-        return simple and not of_hydra and not self._is_group(override)
+        return simple and override.package is None and not (of_hydra or self._is_group(override))
 
     def _is_group(self, override: Override) -> bool:
         """Whether it chooses an option of a group."""
@@ -156,17 +124,16 @@ class FastLoader:
 
 def fast_loader(context: HydraContext) -> FastLoader:
     """Makes Hydra's own sweeper, and everything else, compose jobs quickly; returns the loader."""
-    loader: Any = context.config_loader
-    if not isinstance(loader, FastLoader):
-        loader = context.config_loader = cast(Any, FastLoader(loader))
-    return cast(FastLoader, loader)
+    if not isinstance(context.config_loader, FastLoader):
+        context.config_loader = cast(Any, FastLoader(context.config_loader))
+    return cast(FastLoader, context.config_loader)
 
 
 def compose(
     context: HydraContext, master: DictConfig, overrides: Sequence[str], ignore: Sequence[str]
 ) -> Composed:
     """Composes a job's config; `ignore` names the keys that do not belong to a job's identity."""
-    config = fast_loader(context).take(master, overrides)
+    config = fast_loader(context).load_sweep_config(master, list(overrides))
     written = written_values(config)
     values = comparable_values(config) if "${" in as_json(written) else written
     flat = comparable_leaves(values, written, ignore)
@@ -217,9 +184,8 @@ def distinct(jobs: Sequence[Composed]) -> tuple[list[Composed], list[int]]:
         hydras = (text for text in job.identity.overrides if text.lstrip("+~").startswith("hydra"))
         content = (config_hash(flatten(job.values)), *sorted(hydras))
         index = first.setdefault(content, len(kept))
-        if index < len(kept) and not same(job.values, comparable_values(job.config, num=1)):
-            index = len(kept)  # the config contains the job's number
-        if index == len(kept):
+        if index == len(kept) or not same(job.values, comparable_values(job.config, num=1)):
+            index = len(kept)
             kept.append(job)
         indices.append(index)
     return kept, indices
@@ -258,33 +224,23 @@ def swept_keys(
 ) -> set[str]:
     """Finds the names of the overrides along which the sweep's jobs differ.
 
-    A name counts if the command line or the sweeper's settings give it several values, or if its
+    Those with several values on the command line or in the sweeper's settings, and those whose
     value differs between the jobs: an adaptive sweeper chooses the values by itself. A name that
     only one choice has, such as `ppo.clip`, counts as `algo.clip`, which the jobs have.
     """
     values = [dict(text.lstrip("+~").partition("=")[::2] for text in job) for job in jobs]
     names = {name for job in values for name in job}
     requested = requested_overrides(context, master)
-    several = {str(each.key_or_group) for each in requested if each.is_sweep_override()}
+    several = {str(key.key_or_group) for key in requested if key.is_sweep_override()}
     return (several & names) | {n for n in names if len({job.get(n) for job in values}) > 1}
 
 
 def validate(jobs: Sequence[Composed], function: str | None) -> None:
-    """Calls the application's check, `module.function`, for the config of every job.
-
-    Raises:
-        PlanError: some configs were refused; the text has a line for each.
-    """
+    """Refuses the configs for which the application's check, `module.function`, raises an error."""
     if function is None:
         return
     module, _, name = function.rpartition(".")
-    try:
-        check: Callable[[DictConfig], object] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise PlanError(
-            f"hydra.launcher.validate={function} cannot be imported ({error}): name a function as "
-            "package.module.function"
-        ) from error
+    check: Callable[[DictConfig], object] = imported("hydra.launcher.validate", f"{module}:{name}")
     refused = []
     for job in jobs:
         try:
@@ -294,44 +250,49 @@ def validate(jobs: Sequence[Composed], function: str | None) -> None:
     if refused:
         more = len(refused) - MESSAGES_SHOWN
         tail = [f"... and {more} more"] if more > 0 else []
-        raise PlanError("\n".join([*refused[:MESSAGES_SHOWN], *tail]))
+        raise ConfigError("\n".join([*refused[:MESSAGES_SHOWN], *tail]))
 
 
-def numbered(job: Composed, num: int, label: str, sweep_dir: str | None) -> Job:
-    """Gives a job its number, label and directory: in `sweep_dir`, or in its own config's."""
-    config = job.config
-    with read_write(config), open_dict(config):
-        config.hydra.job.id = str(num)
-        config.hydra.job.num = num
-        if sweep_dir is not None:
-            config.hydra.sweep.dir = sweep_dir
-    with hydra_config(config):
-        directory = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
-    if fault := directory_fault(directory):
-        raise PlanError(f"#{num} ({label}) cannot have its directory: {fault}")
-    return Job(label, config, directory, job.identity._replace(num=num), need(job.values))
+def numbered(
+    composed: Sequence[Composed],
+    nums: Sequence[int],
+    swept: Collection[str],
+    sweep_dir: str | None,
+    gpus: Sequence[str],
+) -> list[Job]:
+    """Gives the jobs their labels and directories: in `sweep_dir`, or in those of their configs.
 
-
-def check_jobs(jobs: Sequence[Job], gpus: Sequence[str]) -> None:
-    """Raises `PlanError` where jobs share a directory or cannot have the GPUs that they need."""
-    owners: dict[str, Job] = {}
-    for job in jobs:
-        other = owners.setdefault(os.path.abspath(job.directory), job)
+    Refuses a job that cannot have its directory, or the GPUs that it needs.
+    """
+    jobs: dict[str, Job] = {}
+    for (config, values, identity), num in zip(composed, nums, strict=True):
+        with read_write(config), open_dict(config):
+            config.hydra.job.id, config.hydra.job.num = str(num), num
+            if sweep_dir is not None:
+                config.hydra.sweep.dir = sweep_dir
+        with hydra_config(config):
+            directory = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
+        label = job_label(identity.overrides, swept)
+        if fault := directory_fault(directory):
+            raise ConfigError(f"#{num} ({label}) cannot have its directory: {fault}")
+        job = Job(label, config, directory, identity._replace(num=num), need(values))
+        other = jobs.setdefault(os.path.abspath(directory), job)
         if other is not job:
-            raise PlanError(
-                f"#{other.num} ({other.label}) and #{job.num} ({job.label}) would both write to "
-                f"{job.directory}: give hydra.sweep.subdir something that differs, such as "
+            raise ConfigError(
+                f"#{other.num} ({other.label}) and #{num} ({label}) would both write to "
+                f"{directory}: give hydra.sweep.subdir something that differs, such as "
                 "${hydra.job.num}"
             )
-        device = str(job.config.get("device")) if job.need.gpus else ""
+        device = str(config.get("device")) if job.need.gpus else ""
         if device and not gpus:
-            raise PlanError(
-                f"#{job.num} ({job.label}) asks for a GPU with device={device}, and the sweep has "
-                "none: use device=cpu, or name them in hydra.launcher.gpus (for workers ask "
-                "with slurm.gpus=1 or ray.gpus=1)"
+            raise ConfigError(
+                f"#{num} ({label}) asks for a GPU with device={device}, and the sweep has none: "
+                "use device=cpu, or name them in hydra.launcher.gpus (for workers ask with "
+                "slurm.gpus=1 or ray.gpus=1)"
             )
         if ":" in device:
-            raise PlanError(
-                f"#{job.num} ({job.label}) names device={device}, but the launcher hands out the "
-                "GPUs, and a job sees only its own: use device=cuda"
+            raise ConfigError(
+                f"#{num} ({label}) names device={device}, but the launcher hands out the GPUs, and "
+                "a job sees only its own: use device=cuda"
             )
+    return list(jobs.values())

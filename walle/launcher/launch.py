@@ -8,30 +8,33 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra import version
-from hydra.core.singleton import Singleton
 from hydra.core.utils import JobReturn, JobRuntime, JobStatus, configure_log, setup_globals
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from walle.launcher.composing import Composed, Job, StopRule, distinct, fast_loader, task_config
-from walle.launcher.identity import ConfigChangedError
-from walle.launcher.jobs.fork_server import preparation
-from walle.launcher.jobs.job import HydraState
-from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.messages import ending_text, failure_list, repeats_text, resume_text
-from walle.launcher.planning import Plan, Planner, can_resume, oversubscribed_warning, plan_lines
-from walle.launcher.records import LOG, MANIFEST, resume_command, write_index, write_manifest
-from walle.launcher.settings import LauncherError, WalleLauncherConf, check_settings
-from walle.launcher.workers.backend import LocalBackend, WorkersBackend
-from walle.launcher.workers.ray_cluster.backend import RayBackend
-from walle.launcher.workers.slurm_backend import SlurmBackend
-from walle.system.format import count_text
-from walle.system.run_files import remove_empty
+from walle.errors import ConfigError
+from walle.launcher import composing, planning, records
+from walle.launcher.allocation import thread_settings
+from walle.launcher.composing import Composed, Job, StopRule, fast_loader
+from walle.launcher.jobs import Verdict, preparation
+from walle.launcher.planning import Plan, can_resume
+from walle.launcher.records import MANIFEST, Manifest
+from walle.launcher.screen import ending_text
+from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
+from walle.launcher.workers.backend import LocalBackend, SlurmBackend, WorkersBackend
+from walle.launcher.workers.ray_backend import RayBackend
+from walle.system.commands import command_line
+from walle.system.forkserver import without_collector
+from walle.system.format import count_text, list_text, ranges_text
+from walle.system.identity import as_json
+from walle.system.run_files import read_status, remove_empty
 from walle.system.signals import ENDING, FOR_AGENT, SAVING, signal_handlers
+from walle.timing import timestamp
 
 log = logging.getLogger(__name__)
 
@@ -56,62 +59,56 @@ class Launch:
         task_function: TaskFunction,
         config: DictConfig,
     ) -> None:
-        """Checks the settings; with `resume=false`, gives the sweep an unused directory.
+        """Checks the settings; ends with code 2 when one is wrong.
 
-        Raises:
-            SystemExit: with code 2, when a setting is wrong.
+        With `resume=false`, gives the sweep an unused directory.
         """
         self._settings, self._context, self._config = settings, context, config
         fast_loader(context)  # before the sweeper composes its jobs
         self.stop_rule: StopRule | None = None  # set by a sweeper that prunes
         self._task_function = task_function
-        sweeper = str(config.hydra.sweeper._target_)
-        self._hydras_sweeper = sweeper.endswith(".BasicSweeper")
+        self._hydras_sweeper = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
         try:
             self._backend = make_backend(settings)
         except ValueError as error:
             refuse(error)
         if not (settings.wait or self._hydras_sweeper):
             refuse("hydra.launcher.wait=false has no results for this sweeper: leave wait out")
-        moved_to = _unused_directory(self._sweep_dir) if settings.resume is False else None
-        if moved_to is not None:
+        self._moved_to: str | None = None  # the sweep's directory if it is a new one
+        if settings.resume is False and (self._sweep / MANIFEST).exists():
+            unused = (f"{self._sweep}-{number}" for number in count(2))
+            self._moved_to = next(path for path in unused if not Path(path).exists())
             with read_write(config), open_dict(config):
-                config.hydra.sweep.dir = moved_to
-        self._planner = Planner(settings, context, config, self._backend.resources, moved_to)
+                config.hydra.sweep.dir = self._moved_to
+        resume, name = settings.resume, config.get("name")
+        self._resumes = bool(name) if resume is None else resume  # skips what is complete
+        self._manifest: Manifest | None = None  # of this launch's earlier batches
         # Hydra's sweeper replaces this file before it calls the launcher; `_restore` undoes that.
-        multirun = self._sweep_dir / MULTIRUN
+        multirun = self._sweep / MULTIRUN
         self._multirun = multirun.read_bytes() if multirun.exists() else None
 
     @property
-    def _sweep_dir(self) -> Path:
+    def _sweep(self) -> Path:
         return Path(str(self._config.hydra.sweep.dir))
 
     def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
         """Runs the jobs, numbered from `first_num` in a directory without jobs.
 
-        Raises:
-            SystemExit: with code 2 when nothing could be started, 128 + signal when the sweep was
-                stopped, and 1 when a job failed under Hydra's own sweeper.
+        Ends with code 2 when nothing could be started, 128 + signal when the sweep was stopped, and
+        1 when a job failed under Hydra's own sweeper.
         """
         setup_globals()
         configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
         log.info(f"composing and checking {count_text(len(overrides), 'job')}")
         try:
-            composed = self._planner.compose(overrides)
-            jobs, indices = distinct(composed)
+            composed = self._compose(overrides)
+            jobs, indices = composing.distinct(composed)
             if len(jobs) < len(composed):
                 log.info(repeats_text(overrides, indices))
             results = self._results(jobs, first_num)
-        except LauncherError as error:
+        except ConfigError as error:
             self._restore()
-            fix = ""
-            if isinstance(error, ConfigChangedError):
-                fix = (
-                    f"\n{self._sweep_dir} keeps the sweep it was made for: undo the change, give "
-                    "the new sweep another name, or start a new directory with "
-                    "hydra.launcher.resume=false"
-                )
-            refuse(f"{error}{fix}")
+            refuse(error)
         except KeyboardInterrupt:  # while planning; `_run` handles signals when jobs run
             print("stopped before any job was started", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
@@ -120,33 +117,116 @@ class Launch:
             for job, i in zip(composed, indices, strict=True)
         ]
 
+    @without_collector()
+    def _compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
+        context, config, ignore = self._context, self._config, self._settings.hash_ignore
+        own = planning.ChoiceSettings(context, config, self._settings.own_settings)
+        resolved = [own.resolved(job) for job in overrides]
+        composed = [composing.compose(context, config, job, ignore) for job in resolved]
+        own.refuse_absent(overrides, [job.config for job in composed])
+        composing.validate(composed, self._settings.validate)
+        return composed
+
     def _results(self, jobs: Sequence[Composed], first_num: int) -> list[JobReturn]:
         if self._settings.dry_run:
-            plan = self._planner.plan(jobs, first_num)
+            plan = self._plan(jobs, first_num)
             self._restore()
             where, resources = self._backend.where(plan), self._backend.resources
-            for line in plan_lines(plan, resources, self._sweep_dir, where):
+            for line in planning.plan_lines(plan, resources, self._sweep, where):
                 log.info(line)
-            return [unknown_return(job) for job in plan.jobs]
-        with self._backend.locked(self._sweep_dir) as lock_fd:
-            return self._run(self._planner.plan(jobs, first_num), lock_fd)
+            return [job_return(job, None) for job in plan.jobs]
+        with self._backend.locked(self._sweep) as lock_fd:
+            return self._run(self._plan(jobs, first_num), lock_fd)
+
+    def _plan(self, composed: Sequence[Composed], first_num: int) -> Plan:
+        """Numbers the jobs, from `first_num` in an empty directory; finds the complete ones."""
+        settings, resources = self._settings, self._backend.resources
+        before = self._manifest or Manifest((), {}, (), ())
+        if self._manifest is None and self._resumes and (self._sweep / MANIFEST).exists():
+            before = records.read_manifest(self._sweep)
+        known = [job.identity for job in before.jobs]
+        wanted = [job.identity for job in composed]
+        overrides = [job.overrides for job in wanted]
+        swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
+        if self._manifest is None:  # a later batch is always a part of this sweep
+            planning.refuse_other_base(known, wanted, swept)
+        nums = planning.assign_numbers(known, wanted, first_num)
+        jobs = composing.numbered(composed, nums, swept, self._moved_to, resources.gpus)
+        recorded = {job.identity.num: job for job in before.jobs}
+        done = {}
+        for index, job in enumerate(jobs):
+            status = read_status(job.directory) if job.num in recorded else {}
+            if records.is_done(status, job.identity.config_hash):
+                done[index] = status["return_value"]
+        exclusive = settings.exclusive
+        if exclusive is None:
+            exclusive = planning.measures_time(composed, [job.need.cores for job in jobs], swept)
+        order_name = settings.order or ("blocks" if exclusive else "interleaved")
+        key, configs = settings.repeat, [job.config for job in wanted]
+        if key != DEFAULT_REPEAT and not any(key in config for config in configs):
+            raise ConfigError(
+                f"hydra.launcher.repeat={key} is no key of the jobs' configs: name the key that "
+                f"distinguishes the repeats of a setting, such as {DEFAULT_REPEAT}"
+            )
+        blocks = {  # a repeat of an earlier launch keeps its number
+            as_json(job.identity.config.get(key)): job.block
+            for job in before.jobs
+            if job.block is not None
+        }
+        repeats = planning.repeat_numbers(configs, key, blocks)
+        in_blocks = order_name == "blocks"
+        jobs = planning.in_repeats(jobs, repeats, blocks=in_blocks, exclusive=exclusive)
+        order = [i for i in planning.in_order(repeats, order_name) if i not in done]
+        resumed = [i for i in order if jobs[i].num in recorded and can_resume(jobs[i])]
+        for index, job in enumerate(jobs):
+            path = os.path.relpath(job.directory, self._sweep)
+            block = recorded[job.num].block if index in done else job.block
+            recorded[job.num] = records.JobRecord(job.identity, path, job.need.cores, block)
+        name = self._config.get("name")
+        to_resume: list[str] = []  # a named sweep resumes without further overrides
+        if not (self._resumes and name and str(name) in self._sweep.parts):
+            directory = f"hydra.sweep.dir={planning.quoted(str(self._sweep))}"
+            to_resume = [directory, "hydra.launcher.resume=true"]
+        launch = {
+            "started": timestamp(),
+            "command": command_line(),
+            "to_resume": [text for text in to_resume if text not in sys.orig_argv],
+            "directory": os.getcwd(),
+            "host": os.uname().nodename,
+            "order": [jobs[index].num for index in order],
+        }
+        choices: dict[str, Any] = {
+            "order": order_name,
+            "repeat": key,
+            "exclusive": exclusive,
+            "cores": resources.cores,
+            "gpus": resources.gpus,
+            "threads": thread_settings(settings.threads),
+        }
+        ordered = tuple(recorded[num] for num in sorted(recorded))
+        manifest = Manifest(tuple(sorted(swept)), choices, ordered, (*before.launches, launch))
+        return Plan(jobs, done, order, resumed, manifest, exclusive)
 
     def _restore(self) -> None:
         """Leaves the sweep's directory as it was before Hydra wrote its multirun.yaml."""
         if self._multirun is not None:
-            (self._sweep_dir / MULTIRUN).write_bytes(self._multirun)
-        elif not (self._sweep_dir / MANIFEST).exists():
-            (self._sweep_dir / MULTIRUN).unlink(missing_ok=True)
-            remove_empty(self._sweep_dir)
+            (self._sweep / MULTIRUN).write_bytes(self._multirun)
+        elif not (self._sweep / MANIFEST).exists():
+            (self._sweep / MULTIRUN).unlink(missing_ok=True)
+            remove_empty(self._sweep)
 
     def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
-        self._planner.manifest = plan.manifest  # the next batch extends it
-        write_manifest(self._sweep_dir, plan.manifest)
+        self._manifest = plan.manifest  # the next batch extends it
+        records.write_manifest(self._sweep, plan.manifest)
         done = f", {len(plan.done)} done already" if plan.done else ""
         resumed = f", {len(plan.resumed)} resume from a checkpoint" if plan.resumed else ""
-        log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep_dir}{done}{resumed}")
-        if warning := oversubscribed_warning(plan, self._backend.resources):
-            log.warning(warning)
+        log.info(f"{count_text(len(plan.jobs), 'job')} in {self._sweep}{done}{resumed}")
+        jobs, cores = [plan.jobs[index] for index in plan.order], len(self._backend.resources.cores)
+        if large := [f"#{job.num}" for job in jobs if (job.need.cores or 0) > cores > 0]:
+            log.warning(
+                f"{', '.join(large)} need more than the sweep's {cores} cores: each of them runs "
+                "alone, and index.csv marks it oversubscribed"
+            )
         ending: list[int] = []
         saving: list[int] = []
         handlers = dict.fromkeys(ENDING, ending.append) | dict.fromkeys(SAVING, saving.append)
@@ -154,20 +234,19 @@ class Launch:
         try:
             with signal_handlers(handlers, keep_ignored=FOR_AGENT):
                 if plan.order:
-                    state = HydraState(self._task_function, self._context, Singleton.get_state())
                     verdicts = self._backend.run(
                         plan,
-                        self._sweep_dir,
-                        preparation(state, self._settings.preload),
+                        self._sweep,
+                        preparation(self._task_function, self._context, self._settings.preload),
                         lock_fd,
                         ending,
                         saving,
                         self.stop_rule,
                     )
         finally:
-            write_index(self._sweep_dir)
+            records.write_index(self._sweep)
         if verdicts is None:  # the jobs run elsewhere, and nobody waits for them
-            return [unknown_return(job) for job in plan.jobs]
+            return [job_return(job, None) for job in plan.jobs]
         return self._report(plan, verdicts, ending)
 
     def _report(
@@ -175,18 +254,25 @@ class Launch:
     ) -> list[JobReturn]:
         """Prints the jobs that did not complete; makes the results for the sweeper."""
         ends = {i: verdicts.get(i, NOT_STARTED) for i in plan.order}
-        wanted = ("completed", "pruned")
-        bad = [(plan.jobs[i], end) for i, end in ends.items() if end.state not in wanted]
+        bad = [(plan.jobs[i], e) for i, e in ends.items() if e.state not in ("completed", "pruned")]
+        bad.sort(key=lambda job_and_end: job_and_end[0].num)
         pruned = sum(end.state == "pruned" for end in ends.values())
         complete = f"{len(plan.jobs) - len(bad) - pruned} of {len(plan.jobs)} jobs are complete"
         log.info(f"{complete}, {pruned} pruned" if pruned else complete)
         if bad:
-            print(failure_list(bad, len(plan.jobs)), file=sys.stderr, flush=True)
+            lines = [f"{len(bad)} of {len(plan.jobs)} jobs did not complete:"]
+            for job, end in bad:
+                if end.state != "pending":
+                    ending = f"#{job.num} {job.label}: {ending_text(end)}"
+                    lines += [f"  {ending}", f"      {job.directory}"]
+            if waiting := [job.num for job, end in bad if end.state == "pending"]:
+                numbers = ranges_text(waiting)
+                lines.append(f"  #{numbers}: not started: the sweep was stopped before")
+            print("\n".join(lines), file=sys.stderr, flush=True)
         # Hydra's own sweeper would print a traceback below the list.
         if bad and (signals or self._hydras_sweeper):
             resumable = sum(can_resume(job) for job, _ in bad)
-            advice = resume_text(resume_command(plan.manifest), resumable)
-            print(advice, file=sys.stderr, flush=True)
+            print(records.resume_text(plan.manifest, resumable), file=sys.stderr, flush=True)
             raise SystemExit(128 + signals[0] if signals else 1)
         ends |= {i: Verdict("completed", value=value) for i, value in plan.done.items()}
         return [job_return(job, ends[i]) for i, job in enumerate(plan.jobs)]
@@ -211,37 +297,40 @@ def refuse(error: Exception | str) -> NoReturn:
     raise SystemExit(BAD_INPUT)
 
 
-def job_return(job: Job, verdict: Verdict) -> JobReturn:
-    """How a job ended, in the form that Hydra's sweepers expect."""
+def repeats_text(overrides: Sequence[Sequence[str]], indices: Sequence[int]) -> str:
+    """One line about the jobs that repeat another job's configuration: those of equal `indices`."""
+    groups: dict[int, list[str]] = {}
+    for job, index in zip(overrides, indices, strict=True):
+        text = " ".join(override.removeprefix("++") for override in job)
+        groups.setdefault(index, []).append(text or "no overrides")
+    repeated = [", ".join(group) for group in groups.values() if len(group) > 1]
+    return (
+        f"{len(overrides) - len(groups)} of {len(overrides)} jobs repeat the configuration of "
+        f"another job, and are not run a second time: {list_text(repeated)}"
+    )
+
+
+def job_return(job: Job, verdict: Verdict | None) -> JobReturn:
+    """How a job ended, in the form that Hydra's sweepers expect.
+
+    Without a verdict, the job was only planned, or runs elsewhere: no value.
+    """
+    overrides = [str(override) for override in job.config.hydra.overrides.task]
+    if verdict is None:
+        return JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
     completed = verdict.state == "completed"
     error = JobFailedError(
-        f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / LOG}"
+        f"#{job.num} {job.label}: {ending_text(verdict)}; see {job.directory / records.LOG}"
     )
     error.state = verdict.state
     chdir = job.config.hydra.job.chdir  # null: Hydra changed its default with version 1.2
     moves = not version.base_at_least("1.2") if chdir is None else bool(chdir)
     return JobReturn(
-        overrides=[str(override) for override in job.config.hydra.overrides.task],
-        cfg=task_config(job.config),
+        overrides=overrides,
+        cfg=composing.task_config(job.config),
         hydra_cfg=OmegaConf.masked_copy(job.config, "hydra"),
         working_dir=str(job.directory) if moves else os.getcwd(),
         task_name=JobRuntime.instance().get("name"),
         status=JobStatus.COMPLETED if completed else JobStatus.FAILED,
         _return_value=verdict.value if completed else error,
     )
-
-
-def unknown_return(job: Job) -> JobReturn:
-    """The result of a job that was only planned, or that continues elsewhere: no value."""
-    overrides = [str(override) for override in job.config.hydra.overrides.task]
-    return JobReturn(overrides=overrides, status=JobStatus.COMPLETED, _return_value=None)
-
-
-def _unused_directory(sweep: Path) -> str | None:
-    """`NAME-2`, `NAME-3` and so on when NAME holds a sweep; None when it does not."""
-    if not (sweep / MANIFEST).exists():
-        return None
-    number = 2
-    while Path(f"{sweep}-{number}").exists():
-        number += 1
-    return f"{sweep}-{number}"

@@ -1,4 +1,4 @@
-"""A sweep's files: manifest.json and index.csv, and how far each job has come."""
+"""A sweep's directory: its locks, manifest.json and index.csv, and the progress of its jobs."""
 
 from __future__ import annotations
 
@@ -7,25 +7,73 @@ import io
 import json
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from walle.errors import cause_text
-from walle.launcher.identity import Identity, common_part
-from walle.launcher.settings import LauncherError
+from walle.errors import ConfigError, cause_text
 from walle.system.files import write_atomically
-from walle.system.identity import Flat
+from walle.system.format import count_text
+from walle.system.identity import Flat, as_json
+from walle.system.locks import is_locked, locked_file
 from walle.system.run_files import read_status
 
 MANIFEST, INDEX, LOG = "manifest.json", "index.csv", "output.log"
+LAUNCHER_LOCK, JOBS_LOCK = ".launcher.lock", ".jobs.lock"
 TAIL_BYTES = 8192
 TAIL_LINES = 5
 
 
-class RecordError(LauncherError):
-    """A sweep's directory has no manifest, or a damaged one."""
+class LockedError(ConfigError):
+    """The directory is in use."""
+
+
+def launcher_locked(sweep: Path) -> AbstractContextManager[int]:
+    """Locks the sweep's directory for this launcher, or raises `LockedError`."""
+    refusal = LockedError(
+        f"another launcher is running the sweep in {sweep}: wait for it or end it, or use another "
+        "name"
+    )
+    sweep.mkdir(parents=True, exist_ok=True)
+    return locked_file(sweep / LAUNCHER_LOCK, 0, refusal=lambda _: refusal)
+
+
+def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> AbstractContextManager[int]:
+    """Locks the sweep's directory for the jobs of this launcher; the lock ends with the last job.
+
+    The jobs of a launcher that was killed end a moment later than the launcher: waits for that up
+    to `wait_s` seconds, then raises `LockedError`. Workers share the lock. A process that inherits
+    the yielded file descriptor keeps the lock until it ends.
+    """
+    refusal = LockedError(
+        f"jobs of a launcher that was killed are still running in {sweep}: end them"
+    )
+    return locked_file(sweep / JOBS_LOCK, wait_s, shared=shared, refusal=lambda _: refusal)
+
+
+@contextmanager
+def locked(sweep: Path, wait_s: float) -> Iterator[int]:
+    """Locks the sweep's directory for this launcher and its jobs."""
+    with launcher_locked(sweep), jobs_locked(sweep, wait_s) as jobs:
+        yield jobs
+
+
+def has_launcher(sweep: Path) -> bool:
+    """True while a launcher runs the sweep in this directory."""
+    return is_locked(sweep / LAUNCHER_LOCK)
+
+
+class Identity(NamedTuple):
+    """What identifies a job in a sweep's directory or on a command line."""
+
+    num: int  # the job's number in the sweep; -1 before it has one
+    overrides: tuple[str, ...]  # the job's overrides
+    config_hash: str  # the hash of `config`
+    # the config's leaves without the keys of `hash_ignore`; resolved, except references to
+    # environment variables
+    config: Flat
 
 
 class JobRecord(NamedTuple):
@@ -49,6 +97,27 @@ class Manifest(NamedTuple):
     launches: tuple[dict[str, Any], ...]
 
 
+def same(a: Any, b: Any) -> bool:
+    """Compares values as JSON holds them: a tuple equals its list, an enum equals its name."""
+    return as_json(a) == as_json(b)
+
+
+def common_part(configs: Sequence[Flat]) -> Flat:
+    """The leaves that all configs have, with equal values."""
+    first, *others = configs or [{}]
+    return {
+        path: value
+        for path, value in first.items()
+        if all(path in other and same(other[path], value) for other in others)
+    }
+
+
+def job_label(overrides: Sequence[str], swept: Collection[str]) -> str:
+    """The overrides that distinguish a job from the others, in one line."""
+    shown = [text for text in overrides if text.lstrip("+").partition("=")[0] in swept]
+    return " ".join(" ".join(shown).split()) or "(the only job)"
+
+
 def write_manifest(sweep: Path, manifest: Manifest) -> None:
     """Writes manifest.json; settings that all jobs have in common appear once."""
     common = common_part([job.identity.config for job in manifest.jobs])
@@ -69,38 +138,40 @@ def write_manifest(sweep: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(sweep: Path) -> Manifest:
-    """Reads manifest.json; raises `RecordError` if it is missing or damaged."""
-
-    def job_record(entry: Mapping[str, Any], common: Flat) -> JobRecord:
-        config = common | entry["config"]
-        identity = Identity(entry["num"], tuple(entry["overrides"]), entry["config_hash"], config)
-        return JobRecord(identity, entry["directory"], entry["cores"], entry.get("block"))
-
+    """Reads manifest.json; raises `ConfigError` if it is missing or damaged."""
     try:
         content = json.loads((sweep / MANIFEST).read_text(encoding="utf-8"))
-        jobs = tuple(job_record(entry, content["common"]) for entry in content["jobs"])
-        return Manifest(
-            tuple(content["swept"]), content["settings"], jobs, tuple(content["launches"])
-        )
+        jobs = []
+        for job in content["jobs"]:
+            config = content["common"] | job["config"]
+            identity = Identity(job["num"], tuple(job["overrides"]), job["config_hash"], config)
+            jobs.append(JobRecord(identity, job["directory"], job["cores"], job.get("block")))
+        swept, launches = tuple(content["swept"]), tuple(content["launches"])
+        return Manifest(swept, content["settings"], tuple(jobs), launches)
     except (FileNotFoundError, NotADirectoryError):
-        raise RecordError(
+        raise ConfigError(
             f"{sweep} holds no {MANIFEST}: give the directory of a sweep that the walle launcher "
             "ran, such as multirun/NAME"
         ) from None
     except OSError as error:
-        raise RecordError(f"cannot read {error.filename}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {error.filename}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:  # also wrong JSON or UTF-8
-        raise RecordError(
+        raise ConfigError(
             f"{sweep / MANIFEST} is damaged ({error!r}): restore or remove it"
         ) from error
 
 
-def resume_command(manifest: Manifest) -> str:
-    """The command line that resumes the sweep: the last one, with the overrides that it lacks."""
+def resume_text(manifest: Manifest, resumable: int = 0) -> str:
+    """How to run the jobs that are not complete, `resumable` of which have a checkpoint.
+
+    The last command line, with the overrides that it lacks.
+    """
+    some = f" ({count_text(resumable, 'job')} from a checkpoint)" if resumable else ""
     last = manifest.launches[-1] if manifest.launches else {}
-    if "to_resume" not in last:  # an earlier version of walle wrote the manifest
-        return "start the sweep again with hydra.launcher.resume=true"
-    return " ".join([last["command"], *map(shlex.quote, last["to_resume"])])
+    command = "start the sweep again with hydra.launcher.resume=true"
+    if "to_resume" in last:  # else an earlier version of walle wrote the manifest
+        command = " ".join([last["command"], *map(shlex.quote, last["to_resume"])])
+    return f"To resume{some}: {command}"
 
 
 def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
@@ -108,11 +179,8 @@ def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
 
     A run of walle writes both itself, so it counts even if its launcher was killed before its end.
     """
-    return (
-        status.get("state") == "completed"
-        and status.get("config_hash") == config_hash
-        and "return_value" in status
-    )
+    own = status.get("state") == "completed" and status.get("config_hash") == config_hash
+    return own and "return_value" in status
 
 
 def python_scalar(value: Any) -> Any:
@@ -122,11 +190,10 @@ def python_scalar(value: Any) -> Any:
 
 def is_recordable(value: Any) -> bool:
     """True when a value written as JSON is read back unchanged."""
-    try:
-        back = json.loads(json.dumps(value))
+    try:  # True == 1, and NaN != NaN: equality would be wrong
+        return repr(json.loads(json.dumps(value))) == repr(value)
     except (TypeError, ValueError):
         return False
-    return repr(back) == repr(value)  # True == 1, and NaN != NaN: equality would be wrong
 
 
 def write_index(sweep: Path) -> Manifest:
@@ -154,15 +221,15 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         **({} if job.block is None else {"block": job.block}),
     }
     machine = ("oversubscribed", "load_start", "load_end", "mhz_start", "mhz_end", "others_busy")
-    replaced = status.get("replacements", []) if status else None
     tail = {
         "config_hash": config_hash,
         "attempts": status.get("attempts"),
-        "replacements": len(replaced) if isinstance(replaced, list) else None,
+        "replacements": len(status.get("replacements") or []) if status else None,
         "exit_code": status.get("exit_code"),
         "signal": status.get("signal"),
         "error": cause_text(status.get("error") or ""),
-        **{key: status.get(key) for key in ("started", "ended")},
+        "started": status.get("started"),
+        "ended": status.get("ended"),
         "duration_s": duration_s(status),
         "cores": " ".join(map(str, status.get("cores") or [])),
         **{key: status.get(key) for key in (*machine, "peak_memory_bytes", "return_value")},
@@ -237,22 +304,17 @@ def _last_row(file: Path) -> dict[str, str]:
     return dict(zip(names, rows[-1], strict=True)) if rows else {}
 
 
-def size_of(file: Path) -> int:
-    """The file's size in bytes; 0 without such a file."""
-    return file.stat().st_size if file.exists() else 0
-
-
 def last_lines(log: Path, start: int = 0, lines: int = TAIL_LINES) -> list[str]:
     """The last lines of a log that are not blank, at most `lines` of them.
 
     The first `start` bytes are those of an earlier attempt. The file may be missing.
     """
-    if not log.exists():
-        return []
     return [line for line in _end_of(log, start).splitlines() if line.strip()][-lines:]
 
 
 def _end_of(file: Path, start: int = 0) -> str:
+    if not file.exists():
+        return ""
     with file.open("rb") as stream:
         stream.seek(max(start, file.stat().st_size - TAIL_BYTES))
         return stream.read().decode(errors="replace")

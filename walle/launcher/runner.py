@@ -1,38 +1,53 @@
-"""The loop that starts jobs, waits for their ends, enforces time limits and handles Ctrl-C."""
+"""Runs jobs: the loop that starts, watches and ends them; the check of the machine around it."""
 
 from __future__ import annotations
 
+import logging
+import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, NamedTuple
 
-from walle.errors import cause_text
 from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.fork_server import ForkServer, Preparation, RunningJob
-from walle.launcher.jobs.job import Request
-from walle.launcher.jobs.verdict import Circumstances, Verdict, judge
-from walle.launcher.machine_check import OthersClock
-from walle.launcher.messages import start_text
+from walle.launcher.jobs import ForkServer, Request, Verdict, judge, send_signal, wait_for_end
 from walle.launcher.planning import Plan, can_resume
-from walle.launcher.records import LOG, is_done, is_recordable, last_lines, python_scalar, size_of
-from walle.launcher.screen import Screen, open_screen
+from walle.launcher.records import (
+    LOG,
+    is_done,
+    is_recordable,
+    last_lines,
+    python_scalar,
+    write_manifest,
+)
+from walle.launcher.screen import Screen
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.commands import COMMAND_VARIABLE, command_line
-from walle.system.format import count_text
-from walle.system.machine import clock_mhz, oom_kills
+from walle.system.format import count_text, ranges_text
+from walle.system.machine import busy_s, clock_mhz, oom_kills
 from walle.system.run_files import read_status, set_aside, update_status
 from walle.system.signals import leave_terminal
 from walle.timing import timestamp
 
+log = logging.getLogger(__name__)
+
 POLL_S = 0.25
 STOP_RULE_S = 1.0
+PIECES = 20  # of work for each core in a check of the machine, about 0.05 s each
+MOST_PIECES = 400  # on all cores together: machines with more than 20 cores do fewer on each
+FEWEST_PIECES = 3
+UNEQUAL = 0.1  # a core that is a tenth slower than the fastest one is reported
+# More cores kept busy by others than this are reported; the kernel's own work is the second number.
+BUSY_CORES, BUSY_SHARE = 0.1, 0.01
+OthersBusy = Callable[[float | None], float | None]  # made by `others_clock`
 
 
 @dataclass
@@ -41,13 +56,13 @@ class Active:
 
     job: Job
     grant: Grant
-    process: RunningJob
+    link: Connection  # to its supervisor
     record: dict[str, Any]  # the launcher's fields of status.json that are known at the start
     log_start: int  # the size of its log at the start, in bytes
     oom_before: int  # the kernel's count of out-of-memory kills at the start
-    # counts the time of other programs on its cores; None if other jobs run there too
-    others: OthersClock | None
-    end_at: float | None  # when to stop the job, on the monotonic clock; None without a limit
+    # how busy other programs kept its cores; None if other jobs run there too
+    others_busy: OthersBusy | None
+    end_at: float  # when to stop the job, on the monotonic clock
     timed_out: bool = False  # whether the job has been asked to stop since
     # why the job was asked to stop before its end; None for a job that was not
     pruned: str | None = None
@@ -61,28 +76,39 @@ class Runner:
         plan: Plan,
         allocator: Allocator,
         settings: WalleLauncherConf,
-        start: Callable[[Request], RunningJob],
-        screen: Screen,
+        preparation: bytes,
+        lock_fd: int,
         stop_rule: StopRule | None = None,
+        command: str | None = None,
     ) -> None:
-        # The stop rule is called with each job before it starts, and once a second while it runs.
-        self._stop_rule, self._stop_rule_at = stop_rule, 0.0
+        """Starts a fork server, whose jobs keep `lock_fd`, the jobs' lock on the sweep's directory.
+
+        The stop rule is called with each job before it starts, and once a second while it runs.
+        `command` started the sweep; None for that of this process.
+        """
+        self._stop_rule: StopRule = stop_rule or (lambda _: None)
+        self._stop_rule_at = 0.0
         self._plan, self._allocator, self._settings = plan, allocator, settings
-        self._start, self._screen = start, screen
+        environ = job_environment(os.environ, thread_settings(settings.threads))
+        environ[COMMAND_VARIABLE] = command or command_line()
+        self._server = ForkServer(preparation, environ, lock_fd)
+        self._screen = Screen(len(plan.jobs), len(plan.done))
         self._active: dict[int, Active] = {}
-        self._tries = dict.fromkeys(range(len(plan.jobs)), 0)
+        self._tries: Counter[int] = Counter()
         self._failures = 0
         self._seen = self._handled = 0  # signals that ask for the end: received, and passed on
         self._verdicts: dict[int, Verdict] = {}
 
+    def close(self) -> None:
+        """Ends the display and the fork server."""
+        self._screen.close()
+        self._server.close()
+
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
-        """Runs until every job has ended or the sweep was stopped.
+        """Runs until every job has ended or the sweep was stopped; returns their ends by index.
 
-        Signals that ask for the end grow in `ending`, those for a checkpoint in `saving`, which is
-        emptied.
-
-        Returns:
-            how each job ended, by index; a job that never started is left out.
+        A job that never started is left out. Signals that ask for the end grow in `ending`, those
+        for a checkpoint in `saving`, which is emptied.
         """
         while True:
             self._pass_on(ending)
@@ -92,58 +118,54 @@ class Runner:
                 self._begin(grant)
             if not self._active:
                 return self._verdicts
-            links = {active.process.link: index for index, active in self._active.items()}
+            links = {active.link: index for index, active in self._active.items()}
             for link in wait(list(links), timeout=POLL_S):
                 self._finish(links[link])  # type: ignore[index]
-            self._enforce_time_limits()
-            self._apply_stop_rule()
+            self._stop_jobs()
             running = [(active.job, active.grant) for active in self._active.values()]
             self._screen.update(running, self._allocator.waiting)
 
     def _begin(self, grant: Grant) -> None:
         job = self._plan.jobs[grant.job]
-        reason = None if self._stop_rule is None else self._stop_rule(job)
+        reason = self._stop_rule(job)
         if reason is not None:
             update_status(job.directory, state="pruned", error=reason)
         completed = grant.again and is_done(read_status(job.directory), job.identity.config_hash)
         if reason is not None or completed:  # the latter just before its worker was killed
-            verdict = Verdict("completed") if reason is None else Verdict("pruned", reason)
             self._allocator.release(grant.job)
-            self._conclude(grant.job, verdict)
+            self._conclude(grant.job, Verdict("pruned" if reason else "completed", reason))
             return
         again = grant.again or grant.job in self._plan.resumed or self._tries[grant.job] > 0
         record = start_attempt(job, grant, resume=again and can_resume(job))
-        self._screen.started(job, grant, start_text(record["attempts"], resumed=record["resume"]))
-        limit = self._settings.timeout_s
-        end_at = time.monotonic() + limit if limit is not None else None
+        how = "resumes from its checkpoint" if record["resume"] else "starts again"
+        attempt = record["attempts"]
+        self._screen.started(job, grant, "starts" if attempt == 1 else f"{how} (attempt {attempt})")
+        end_at = time.monotonic() + (self._settings.timeout_s or math.inf)
         log = job.directory.absolute() / LOG
-        log_start = size_of(log)
-        others = OthersClock(grant.cores) if self._plan.exclusive else None
+        log_start = log.stat().st_size if log.exists() else 0
+        others = others_clock(grant.cores) if self._plan.exclusive else None
         # An application without the key `device` chooses its GPUs by itself.
         visible = {"CUDA_VISIBLE_DEVICES": ",".join(grant.gpus)} if "device" in job.config else {}
-        process = self._start(Request(job.config, str(log), grant.cores, visible))
+        link = self._server.start(Request(job.config, str(log), grant.cores, visible))
         self._tries[grant.job] += 1
         self._active[grant.job] = Active(
-            job, grant, process, record, log_start, oom_kills(), others, end_at
+            job, grant, link, record, log_start, oom_kills(), others, end_at
         )
 
     def _finish(self, index: int) -> None:
         """Judges and records how a job ended, and hands its cores back."""
         active = self._active.pop(index)
-        job, ended = active.job, active.process.result()
+        job, ended = active.job, wait_for_end(active.link)
         log = job.directory / LOG
-        status = read_status(job.directory)
-        circumstances = Circumstances(
+        verdict = judge(
+            ended,
+            read_status(job.directory),
             timeout_s=self._settings.timeout_s if active.timed_out else None,
             pruned=active.pruned,
             interrupted=self._handled > 0,
             out_of_memory=oom_kills() > active.oom_before,
-            own_state=status.get("state"),
-            own_error=cause_text(status.get("error") or "") or None,
-            own_signal=status.get("signal"),
             last_line=next(iter(last_lines(log, active.log_start, 1)), None),
         )
-        verdict = judge(ended, circumstances)
         tail = [] if verdict.state in ("completed", "pruned") else last_lines(log, active.log_start)
         if verdict.state != "completed":
             last: dict[str, Any] = {"log_tail": tail}
@@ -155,9 +177,6 @@ class Runner:
                 f"#{job.num} returned a {type(value).__name__}, which JSON cannot hold: the job "
                 "will run again when the sweep is resumed"
             )
-        others = None
-        if active.others is not None and ended.cpu_s is not None:
-            others = active.others.others_busy(ended.cpu_s)
         update_status(  # over what the job itself wrote
             job.directory,
             state=verdict.state,
@@ -169,7 +188,7 @@ class Runner:
             load_end=os.getloadavg()[0],
             mhz_end=clock_mhz(active.grant.cores),
             peak_memory_bytes=ended.peak_memory_bytes,
-            others_busy=None if others is None else round(others, 3),
+            others_busy=active.others_busy and active.others_busy(ended.cpu_s),
             **last,
         )
         self._allocator.release(index)
@@ -196,24 +215,22 @@ class Runner:
                 )
             self._allocator.stop()
 
-    def _enforce_time_limits(self) -> None:
-        """Asks a job past its time limit to stop; kills it when `grace_s` has passed too."""
-        now_s = time.monotonic()
-        for active in self._active.values():
-            if active.end_at is not None and now_s >= active.end_at:
-                active.process.signal(signal.SIGKILL if active.timed_out else signal.SIGTERM)
-                active.timed_out = True
-                active.end_at = now_s + self._settings.grace_s
+    def _stop_jobs(self) -> None:
+        """Asks jobs to stop, with a checkpoint, that are past their limit or of no more use.
 
-    def _apply_stop_rule(self) -> None:
-        """Asks the jobs that need not run to their ends to stop, with a checkpoint."""
-        if self._stop_rule is None or time.monotonic() < self._stop_rule_at:
-            return
-        self._stop_rule_at = time.monotonic() + STOP_RULE_S
+        A job past its time limit is killed when `grace_s` has passed too.
+        """
+        now_s = time.monotonic()
+        apply_rule = now_s >= self._stop_rule_at
+        if apply_rule:
+            self._stop_rule_at = now_s + STOP_RULE_S
         for active in self._active.values():
-            if active.pruned is None and (reason := self._stop_rule(active.job)):
+            if now_s >= active.end_at:
+                send_signal(active.link, signal.SIGKILL if active.timed_out else signal.SIGTERM)
+                active.timed_out, active.end_at = True, now_s + self._settings.grace_s
+            if apply_rule and not active.pruned and (reason := self._stop_rule(active.job)):
                 active.pruned = reason
-                active.process.signal(signal.SIGTERM)
+                send_signal(active.link, signal.SIGTERM)
 
     def _pass_on(self, signals: Sequence[int]) -> None:
         """Asks the jobs to stop at the first signal, and kills them at the second.
@@ -237,41 +254,15 @@ class Runner:
 
     def _signal_jobs(self, signum: int) -> None:
         for active in self._active.values():
-            active.process.signal(signum)
-
-
-@contextmanager
-def runner(
-    plan: Plan,
-    allocator: Allocator,
-    settings: WalleLauncherConf,
-    preparation: Preparation,
-    lock_fd: int,
-    stop_rule: StopRule | None = None,
-    command: str | None = None,
-) -> Iterator[Runner]:
-    """Makes a runner with its fork server and its screen, which end with the body.
-
-    The jobs keep `lock_fd`, the jobs' lock on the sweep's directory. `command` started the sweep;
-    None for that of this process.
-    """
-    environ = job_environment(os.environ, thread_settings(settings.threads))
-    environ[COMMAND_VARIABLE] = command or command_line()
-    with (
-        closing(ForkServer(preparation, environ, lock_fd)) as server,
-        closing(open_screen(len(plan.jobs), len(plan.done))) as screen,
-    ):
-        yield Runner(plan, allocator, settings, server.start, screen, stop_rule)
+            send_signal(active.link, signum)
 
 
 def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
     """Prepares the job's directory and status.json for the next attempt.
 
     The job reads from the field `resume` whether to continue from the checkpoint in its directory;
-    where it is false, the files of the last attempt are set aside.
-
-    Returns:
-        The launcher's fields of status.json that are known at the start.
+    where it is false, the files of the last attempt are set aside. Returns the launcher's fields of
+    status.json that are known at the start.
     """
     attempts = (read_status(job.directory).get("attempts") or 0) + 1
     record = {
@@ -298,3 +289,146 @@ def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
         set_aside(job.directory)
     update_status(job.directory, state="running", **record, **ended)
     return record
+
+
+class CoreSpeeds(NamedTuple):
+    """A check of all cores."""
+
+    work_s: dict[int, float]  # the median of the seconds of a piece of work on each core
+    # the mean number of these cores that other programs kept busy meanwhile; None where the kernel
+    # does not show it
+    others_busy: float | None
+
+
+def others_clock(cores: Sequence[int]) -> OthersBusy:
+    """Starts to count the processor time that other programs use on some cores.
+
+    The function that it returns takes the processor seconds of the work that is not counted, and
+    returns the mean number of cores that other programs have kept busy; None if it is unknown.
+    """
+    before_s, start_s = busy_s(cores), time.monotonic()
+
+    def others_busy(own_s: float | None) -> float | None:
+        after_s, elapsed_s = busy_s(cores), time.monotonic() - start_s
+        if after_s is None or before_s is None or own_s is None or elapsed_s <= 0:
+            return None
+        return round(max(0.0, (after_s - before_s - own_s) / elapsed_s), 3)
+
+    return others_busy
+
+
+def time_on(core: int) -> float:
+    """Seconds that one piece of work takes on a core; leaves this thread pinned to it."""
+    os.sched_setaffinity(0, {core})
+    start_s, total = time.perf_counter(), 0
+    for number in range(500_000):  # stays in the core's own cache
+        total += number * number % 7
+    return time.perf_counter() - start_s
+
+
+def core_speeds(cores: Sequence[int], stop: Collection[int] = ()) -> CoreSpeeds | None:
+    """Times the same work on one core after the other, several times round; None if stopped."""
+    times_s: dict[int, list[float]] = {core: [] for core in cores}
+    allowed = os.sched_getaffinity(0)
+    others_busy, own_s = others_clock(cores), time.thread_time()
+    try:
+        for _ in range(max(FEWEST_PIECES, min(PIECES, MOST_PIECES // len(cores)))):
+            for core in cores:
+                if stop:
+                    return None
+                times_s[core].append(time_on(core))
+    finally:
+        os.sched_setaffinity(0, allowed)
+    work_s = {core: round(median(seconds), 6) for core, seconds in times_s.items()}
+    return CoreSpeeds(work_s, others_busy(time.thread_time() - own_s))
+
+
+@contextmanager
+def checked_machine(
+    sweep: Path, plan: Plan, cores: Sequence[int], stop: Collection[int], *, enabled: bool
+) -> Iterator[None]:
+    """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
+
+    The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`), and `notes`,
+    sentences on what makes the sweep's times uncertain, which are logged too. A check ends early
+    when something is in `stop`.
+    """
+    checks: dict[str, CoreSpeeds | None] = {}
+    logged: set[str] = set()
+
+    def record() -> None:
+        jobs = [plan.jobs[index] for index in plan.order] if plan.exclusive else []
+        ran = {job.num: read_status(job.directory) for job in jobs}
+        notes = machine_notes(checks.get("before"), checks.get("after"), ran)
+        records = {when: speeds._asdict() for when, speeds in checks.items() if speeds}
+        plan.manifest.launches[-1]["machine"] = {**records, "notes": notes}
+        write_manifest(sweep, plan.manifest)
+        for note in notes:
+            if note not in logged:
+                log.warning(note)
+        logged.update(notes)
+
+    if enabled:
+        log.info(f"timing the same work on {count_text(len(cores), 'core')}")
+        checks["before"] = core_speeds(cores, stop)
+        record()
+    yield
+    if enabled:
+        checks["after"] = core_speeds(cores, stop)
+    if enabled or plan.exclusive:
+        record()
+
+
+def machine_notes(
+    before: CoreSpeeds | None, after: CoreSpeeds | None, ran: Mapping[int, Mapping[str, Any]]
+) -> list[str]:
+    """Sentences for the user; empty where all cores were equal, steady and free.
+
+    `ran` has the content of status.json of each job that ran, by its number.
+    """
+    notes: list[str] = []
+
+    def named(cores: Collection[int]) -> str:
+        return f"{'core' if len(cores) == 1 else 'cores'} {ranges_text(cores)}"
+
+    for when, speeds in ("before the first job", before), ("after the last job", after):
+        if speeds is None:
+            continue
+        fastest_s, slowest_s = min(speeds.work_s.values()), max(speeds.work_s.values())
+        limit_s = fastest_s * (1 + UNEQUAL)
+        if slow := [core for core, seconds in speeds.work_s.items() if seconds > limit_s]:
+            notes.append(
+                f"The cores were unequal {when}: {named(slow)} took up to "
+                f"{slowest_s / fastest_s - 1:.0%} longer than the fastest core for the same work."
+            )
+        if is_busy(speeds.others_busy, len(speeds.work_s)):
+            notes.append(
+                f"The machine was not quiet {when}: other programs kept {speeds.others_busy:.2f} "
+                f"of its {count_text(len(speeds.work_s), 'core')} busy."
+            )
+    if before and after:
+        ratios = {core: after.work_s[core] / work_s for core, work_s in before.work_s.items()}
+        changed = {c: r for c, r in ratios.items() if not 1 / (1 + UNEQUAL) <= r <= 1 + UNEQUAL}
+        if changed:
+            span = dict.fromkeys(f"{end(changed.values()):.2f}" for end in (min, max))
+            notes.append(
+                f"The speed of cores changed during the sweep: after the last job {named(changed)} "
+                f"took {' to '.join(span)} times as long as before the first."
+            )
+    busy = {
+        num: status["others_busy"]
+        for num, status in ran.items()
+        if is_busy(status.get("others_busy"), len(status.get("cores") or []))
+    }
+    if busy:
+        notes.append(
+            f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(ran)} ran "
+            f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
+            "job's cores busy."
+        )
+    return notes
+
+
+def is_busy(others_busy: float | None, cores: int) -> bool:
+    """True when other programs took more of the cores than a quiet machine's do."""
+    return others_busy is not None and others_busy > BUSY_CORES + BUSY_SHARE * cores

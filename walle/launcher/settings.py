@@ -7,20 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List, Optional
 
+from walle.errors import ConfigError, check_bounds, not_negative, one_of, positive
+
 DEFAULT_REPEAT = "seed"
 STALE_BEATS = 9  # a worker has vanished when it has been silent for as many heartbeats
-CHOICES = {
-    "order": (None, "given", "interleaved", "blocks", "shuffled"),
-    "on_failure": ("continue", "stop"),
-    "backend": ("local", "slurm", "ray"),
-}
 
 
-class LauncherError(ValueError):
-    """Base of the errors for which a launch ends with one message for the user."""
-
-
-class BackendError(LauncherError):
+class BackendError(ConfigError):
     """A sweep cannot run where it was asked to; the message is one line."""
 
 
@@ -41,15 +34,15 @@ class SlurmConf:
     # null: the limit of the partition.
     time: Optional[str] = None
     # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.
-    save_s: int = 120
+    save_s: int = not_negative(120)
     # Workers to submit; null: as many as can run all jobs at once, and 16 at most; one in a sweep
     # that measures time, as times of one node are compared.
-    workers: Optional[int] = None
+    workers: Optional[int] = positive(None)
     # Cores of a worker, which runs as many jobs side by side as fit; null: what the largest job
     # needs. Sweeps that measure time, and jobs that take all cores, get whole nodes instead.
-    cores: Optional[int] = None
+    cores: Optional[int] = positive(None)
     # GPUs of a worker.
-    gpus: int = 0
+    gpus: int = not_negative(0)
     # Memory of a worker, such as 8G; null: Slurm's own choice.
     memory: Optional[str] = None
     # Further options of sbatch, such as --nice=100.
@@ -60,7 +53,7 @@ class SlurmConf:
     # @COMMAND@; null: the launcher's.
     template: Optional[str] = None
     # Seconds between two heartbeats of a worker. Others claim its jobs after nine missing ones.
-    heartbeat_s: float = 10.0
+    heartbeat_s: float = positive(10.0)
 
 
 @dataclass
@@ -72,17 +65,17 @@ class RayConf:
     address: Optional[str] = "auto"
     # Workers to start; null: one on every node with free cores, until all jobs can run at once; one
     # in a sweep over a key of speed. Further workers wait until cores are free or nodes join.
-    workers: Optional[int] = None
+    workers: Optional[int] = positive(None)
     # Cores of a worker, which runs as many jobs side by side as fit; null: all free cores of its
     # node, as far as the jobs need them. Sweeps that measure time, and jobs that take all cores,
     # get whole nodes instead.
-    cores: Optional[int] = None
+    cores: Optional[int] = positive(None)
     # GPUs of a worker.
-    gpus: int = 0
+    gpus: int = not_negative(0)
     # Seconds that jobs have to write their checkpoints when Ctrl-C ends the workers.
-    save_s: int = 120
+    save_s: int = not_negative(120)
     # Seconds between two heartbeats of a worker. Others claim its jobs after nine missing ones.
-    heartbeat_s: float = 10.0
+    heartbeat_s: float = positive(10.0)
 
 
 @dataclass
@@ -93,7 +86,7 @@ class WalleLauncherConf:
     # Where the jobs run: local, on this machine; slurm, in workers that Slurm starts on its nodes;
     # ray, in workers on the nodes of a Ray cluster. Nodes share the sweep's directory with this
     # machine.
-    backend: str = "local"
+    backend: str = one_of("local", "slurm", "ray", default="local")
     # false: with backend=slurm or ray, submit the workers and return; `walle sweep status` shows
     # their progress.
     wait: bool = True
@@ -115,12 +108,12 @@ class WalleLauncherConf:
     # warn when cores are unequal or busy; null: when jobs run one at a time.
     check_cores: Optional[bool] = None
     # Value of OMP_NUM_THREADS and of the other libraries' variables, the same in every job.
-    threads: int = 1
+    threads: int = positive(1)
     # given; interleaved: all jobs of one repeat, then all of the next; blocks: the same, and every
     # repeat has its jobs in a random order of its own, so that values can be compared within a
     # repeat on a machine that drifts; shuffled: a random order. Random orders are the same in every
     # launch. null: blocks when jobs run one at a time, else interleaved.
-    order: Optional[str] = None
+    order: Optional[str] = one_of("given", "interleaved", "blocks", "shuffled", default=None)
     # The key in which the repeats of a setting differ.
     repeat: str = DEFAULT_REPEAT
     # true: skip the jobs that are complete in this directory, and resume all others from their
@@ -128,17 +121,17 @@ class WalleLauncherConf:
     # `name`, else run all jobs from the beginning, in the same directories.
     resume: Optional[bool] = None
     # After a failure: continue with the other jobs, or stop and start no further job.
-    on_failure: str = "continue"
+    on_failure: str = one_of("continue", "stop", default="continue")
     # Start no further job once this many have failed, each after all its retries; null: no limit.
-    max_failures: Optional[int] = None
+    max_failures: Optional[int] = positive(None)
     # How many more times to try a job that failed, before the next job starts; it resumes from its
     # checkpoint if it has one.
-    retries: int = 0
+    retries: int = not_negative(0)
     # Seconds after which an attempt at a job is ended with all its processes, and counts as failed;
     # null: no limit.
-    timeout_s: Optional[float] = None
+    timeout_s: Optional[float] = positive(None)
     # Seconds from the request to stop (SIGTERM) to SIGKILL, for a job that ran past timeout_s.
-    grace_s: float = 10.0
+    grace_s: float = not_negative(10.0)
     # Print the plan with its cores and directories, and run nothing.
     dry_run: bool = False
     # Modules to import once, before the first job, instead of in every job.
@@ -156,63 +149,43 @@ class WalleLauncherConf:
 
 
 def check_settings(settings: WalleLauncherConf) -> None:
-    """Raises `ValueError` for impossible and contradictory values."""
-    for key, choices in CHOICES.items():
-        if getattr(settings, key) not in choices:
-            named = ", ".join("null" if choice is None else choice for choice in choices)
-            raise ValueError(
-                f"hydra.launcher.{key}={getattr(settings, key)}: choose one of {named}"
-            )
-    lowest = {"threads": 1, "retries": 0, "max_failures": 1, "grace_s": 0}
-    _check_bounds("hydra.launcher", settings, lowest, above_zero="timeout_s")
+    """Raises `ConfigError` for impossible and contradictory values."""
+    name = settings.backend
+    check_bounds(settings, "hydra.launcher")
     if settings.prepare is not None:
-        raise ValueError(
+        raise ConfigError(
             f"hydra.launcher.prepare={settings.prepare} was removed: jobs build what they need "
             "themselves, and walle's own libraries are built once for all; leave it out"
         )
     if settings.on_failure == "stop" and (settings.max_failures or 1) > 1:
-        raise ValueError(
+        raise ConfigError(
             f"hydra.launcher.on_failure=stop ends at the first failure, which contradicts "
             f"max_failures={settings.max_failures}: leave one of them out"
         )
-    if settings.backend == "local" and not settings.wait:
-        raise ValueError(
+    if name == "local" and not settings.wait:
+        raise ConfigError(
             "hydra.launcher.wait=false needs workers that continue without this process: add "
             "hydra.launcher.backend=slurm or ray"
         )
     for group, defaults in {"slurm": SlurmConf(), "ray": RayConf()}.items():
         for key, default in vars(defaults).items():
             value = getattr(getattr(settings, group), key)
-            if group != settings.backend and value != default:
-                raise ValueError(
+            if group != name and value != default:
+                raise ConfigError(
                     f"hydra.launcher.{group}.{key}={value} has no effect with backend="
-                    f"{settings.backend}: leave it out, or use hydra.launcher.backend={group}"
+                    f"{name}: leave it out, or use hydra.launcher.backend={group}"
                 )
-
-
-def check_worker_settings(settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
-    """Raises `ValueError` for settings with which workers on other machines cannot run."""
-    name = settings.backend
+    if name == "local":
+        return
     for key in ("cores", "gpus"):
         if getattr(settings, key) is not None:
-            raise ValueError(
+            raise ConfigError(
                 f"hydra.launcher.{key} names those of this machine, and backend={name} runs jobs "
                 f"elsewhere: use hydra.launcher.{name}.{key}"
             )
     if settings.check_cores:
-        raise ValueError(
+        raise ConfigError(
             f"hydra.launcher.check_cores times the cores of this machine, and backend={name} runs "
             "jobs elsewhere: leave it out"
         )
-    lowest = {"workers": 1, "cores": 1, "gpus": 0, "save_s": 0}
-    _check_bounds(f"hydra.launcher.{name}", workers, lowest, above_zero="heartbeat_s")
-
-
-def _check_bounds(group: str, settings: object, lowest: dict[str, int], above_zero: str) -> None:
-    for key, least in lowest.items():
-        value = getattr(settings, key)
-        if value is not None and value < least:
-            raise ValueError(f"{group}.{key}={value}: it must be at least {least}")
-    value = getattr(settings, above_zero)
-    if value is not None and value <= 0:
-        raise ValueError(f"{group}.{above_zero}={value}: it must be above 0")
+    check_bounds(getattr(settings, name), f"hydra.launcher.{name}")

@@ -29,20 +29,15 @@ class Transitions(NamedTuple):
     def split(cls, rows: Tensor, obs_dim: int) -> Transitions:
         """Views of the rows [..., W] of a `Replay`; see `row_width`."""
         if rows.dtype == torch.uint8:
-            obs, next_obs, numbers = _split_bytes(rows, obs_dim)
+            widths = [obs_dim, obs_dim, rows.shape[-1] - 2 * obs_dim]
+            obs, next_obs, rest = torch.split(rows, widths, -1)
+            numbers = rest.view(torch.float32)
             action, reward, continues = torch.split(numbers, [numbers.shape[-1] - 2, 1, 1], -1)
         else:
             action_dim = rows.shape[-1] - 2 * obs_dim - 2
             widths = [obs_dim, action_dim, obs_dim, 1, 1]
             obs, action, next_obs, reward, continues = torch.split(rows, widths, -1)
         return cls(obs, action, next_obs, reward.squeeze(-1), continues.squeeze(-1))
-
-
-def _split_bytes(rows: Tensor, obs_dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Observations and successors [..., O] of bytes, and the numbers [..., A + 2] behind them."""
-    widths = [obs_dim, obs_dim, rows.shape[-1] - 2 * obs_dim]
-    obs, next_obs, rest = torch.split(rows, widths, -1)
-    return obs, next_obs, rest.view(torch.float32)
 
 
 def row_width(obs_dim: int, action_dim: int, dtype: str = "float32") -> int:
@@ -100,7 +95,8 @@ class Replay:
         rows = np.concatenate(columns, -1, dtype=self.dtype).reshape(-1, self.width)
         oldest = self.inserted - len(self)
         lost = max(oldest, self.inserted + len(rows) - self.capacity)  # the oldest row that stays
-        self._before_add = self.inserted, self._at(oldest, min(lost, self.inserted))
+        overwritten = self._rows[self._places(oldest, min(lost, self.inserted))]
+        self._before_add = self.inserted, overwritten
         self.inserted += len(rows)
         self._place(torch.from_numpy(rows[-self.capacity :]))
 
@@ -115,11 +111,8 @@ class Replay:
 
     def _place(self, rows: Tensor) -> None:
         """Writes the newest rows to their places."""
-        begin = (self.inserted - len(rows)) % self.capacity
-        until_the_end = self.capacity - begin
-        head, tail = rows[:until_the_end], rows[until_the_end:]
-        self._rows[begin : begin + len(head)] = head
-        self._rows[: len(tail)] = tail
+        places = self._places(self.inserted - len(rows), self.inserted)
+        self._rows[places] = rows.to(self._rows.device)
 
     def sample(self, minibatches: int, size: int, generator: torch.Generator) -> Tensor:
         """Draws rows evenly, with replacement: [minibatches, size, W], for `Transitions.split`."""
@@ -129,10 +122,7 @@ class Replay:
 
     def rows(self, begin: int, end: int) -> Tensor:
         """A copy of transitions `begin` to `end` (excluded), [end - begin, W], on the CPU."""
-        return self._at(begin, end).cpu()
-
-    def _at(self, begin: int, end: int) -> Tensor:
-        return self._rows.index_select(0, self._places(begin, end))
+        return self._rows[self._places(begin, end)].cpu()
 
     def _places(self, begin: int, end: int) -> Tensor:
         return torch.arange(begin, end, device=self._rows.device) % self.capacity
@@ -140,4 +130,4 @@ class Replay:
     def restore(self, rows: Tensor, inserted: int) -> None:
         """Holds `rows` [N, W], the newest of `inserted` transitions."""
         self.inserted = inserted
-        self._place(rows[-self.capacity :].to(self._rows.device))
+        self._place(rows[-self.capacity :])

@@ -125,14 +125,10 @@ def taken(data: Batch, index: Tensor) -> Batch:
 def minibatches(
     data: Batch, order: Tensor | None, size: int, shards: int = 1, team: Team = ALONE
 ) -> Iterator[Minibatch]:
-    """Minibatches of `size` rows; the last one may be smaller.
+    """Minibatches of `size` rows of `data`, [N, ...]; the last one may be smaller.
 
-    Args:
-        data: tensors [N, ...]; tensors without dimensions reach every minibatch unchanged.
-        order: [N] the rows in the order in which they are taken; None for the order of `data`.
-        size: rows in a minibatch.
-        shards: into how many parts a minibatch is divided; their sizes differ by a row at most.
-        team: the learners, each of which gets a share of the shards.
+    The rows are taken in `order` [N], if there is one. Tensors without dimensions reach every
+    minibatch unchanged. Each of `team` gets its share of the shards, which differ by a row at most.
     """
     count = batch_rows(data)
     if shards == 1:
@@ -143,14 +139,15 @@ def minibatches(
             yield Minibatch([rebuild(data, iter(parts))], [1.0])
         return
     order = torch.arange(count) if order is None else order
-    own = dealt(shards, team.rank, team.size)
     for index in torch.split(order, size):
         rows = len(index)
         begin = [rows * shard // shards for shard in range(shards + 1)]
         # A shard without rows takes one of weight 0.
-        own_rows = [index[begin[s] : max(begin[s + 1], begin[s] + 1)] for s in own]
-        weights = [(begin[s + 1] - begin[s]) / rows for s in range(shards)]
-        yield Minibatch([taken(data, each) for each in own_rows], weights)
+        ours = [
+            taken(data, index[begin[s] : max(begin[s + 1], begin[s] + 1)])
+            for s in dealt(shards, team.rank, team.size)
+        ]
+        yield Minibatch(ours, [(begin[s + 1] - begin[s]) / rows for s in range(shards)])
 
 
 class Divisible(Protocol):
@@ -173,13 +170,9 @@ class Optimizer:
     ) -> None:
         """Takes eager steps until `compile`.
 
-        Args:
-            loss: the loss of a minibatch.
-            settings: settings of Adam, and the bound of the gradient's norm.
-            stop: gets the numbers of a minibatch, computed before its step; if it returns True, the
-                step is discarded and the passes end.
-            shards: into how many parts a minibatch is divided; with more than one, the loss and its
-                info must be means over the rows.
+        `stop` gets the numbers of a minibatch, computed before its step; if it returns True, the
+        step is discarded and the passes end. With more than one of `shards`, the loss and its info
+        must be means over the rows.
         """
         self._loss, self._settings, self._stop, self._shards = loss, settings, stop, shards
         self._stage = Stage(self._gradient, self._apply)
@@ -215,19 +208,10 @@ class Optimizer:
         generator: torch.Generator,
         recompute: Callable[[Tensor], Batch] | None = None,
     ) -> Result:
-        """Passes `epochs` times over the rows of `data`, or fewer if `stop` holds.
+        """Passes `epochs` times over the rows of `data` [N, ...], or fewer if `stop` holds.
 
-        Every pass has a new random order, unless one minibatch holds all rows.
-
-        Args:
-            vector: [P] the first parameters.
-            state: Adam's state before the first step.
-            data: tensors [N, ...]; tensors without dimensions reach every minibatch unchanged.
-            epochs: passes over the data.
-            minibatch_size: rows in a minibatch; the last one of a pass may be smaller.
-            learning_rate: Adam's step size.
-            generator: draws the orders, on the CPU.
-            recompute: maps parameters to new data, before every pass except the first.
+        Every pass has a new random order, drawn by `generator` on the CPU, unless one minibatch
+        holds all rows. `recompute` maps parameters to new data, before every pass but the first.
         """
         train = TrainState(vector, state)
         self._rate = torch.tensor(learning_rate, device=vector.device)
@@ -236,7 +220,7 @@ class Optimizer:
         for epoch in range(epochs):
             if epoch and recompute is not None:
                 data = recompute(train.vector)
-            rows = batch_rows(data)  # all rows in one minibatch need no random order
+            rows = batch_rows(data)
             order = torch.randperm(rows, generator=generator) if minibatch_size < rows else None
             for minibatch in minibatches(data, order, minibatch_size, self._shards, self.team):
                 after, numbers = take_step(self._stage, train, minibatch, self.team)
@@ -280,19 +264,13 @@ class Updates:
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        stages: Sequence[Stage],  # the gradient steps of a block, in their order
+        # makes a stage's batch of a minibatch [B, W] and its noise [M, B, A]
         split: Callable[[Tensor, Tensor], Batch],
+        # computes a block's metrics [I] from the numbers of each stage
         summary: Callable[[Sequence[Tensor]], Tensor],
-        shards: int = 1,
+        shards: int = 1,  # into how many equal parts a minibatch is divided
     ) -> None:
-        """Takes eager steps until `compile`.
-
-        Args:
-            stages: the gradient steps of a block, in their order.
-            split: makes a stage's batch of a minibatch [B, W] and its noise [M, B, A].
-            summary: computes a block's metrics [I] from the numbers of each stage.
-            shards: into how many equal parts a minibatch is divided.
-        """
         self._stages, self._split, self._summary = stages, split, summary
         self._shards = shards
         self._team: Team = ALONE
@@ -327,8 +305,8 @@ class Updates:
             numbers = []
             for stage in self._stages:
                 minibatch = self._minibatch(rows[stage.minibatch], draws[stage.minibatch])
-                state, found = take_step(stage, state, minibatch, self._team)
-                numbers.append(found)
+                state, computed = take_step(stage, state, minibatch, self._team)
+                numbers.append(computed)
             metrics.append(self._summary(numbers))
         return state, metrics
 

@@ -100,10 +100,10 @@ def line_search(
     fraction = 1.0
     for _ in range(tries):
         candidate = vector + fraction * step
-        found, distance = float(loss(candidate)), float(kl(candidate))
+        after, distance = float(loss(candidate)), float(kl(candidate))
         enough = accept_ratio * fraction * expected
-        if distance <= max_kl and before - found >= enough and before > found:
-            return LineSearchResult(candidate, fraction, found, distance)
+        if distance <= max_kl and before - after >= enough and before > after:
+            return LineSearchResult(candidate, fraction, after, distance)
         fraction *= shrink
     return LineSearchResult(vector, 0.0, before, 0.0)
 

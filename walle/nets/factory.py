@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class HasSpaces(Protocol):
-    """The spaces of a lane; `algos.problem.Problem` and `PolicySpec` have them."""
+    """The spaces of a lane; `algos.base.Problem` and `PolicySpec` have them."""
 
     @property
     def observation_space(self) -> gym.spaces.Box:

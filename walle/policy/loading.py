@@ -16,7 +16,7 @@ import gymnasium as gym
 from walle.agent import checkpoint
 from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.envs.lanes import from_zero
-from walle.envs.spaces import space_from, space_values
+from walle.envs.observations import space_from, space_values
 from walle.envs.transforms import ActionMap
 from walle.errors import ConfigError, nearest
 from walle.nets.factory import NetSettings, PolicySpec, make_policy
@@ -106,7 +106,7 @@ def policy_of(state: Mapping[str, Any], file: Path) -> Policy:
     config, stored = state["config"], state.get("policy")
     kwargs = config["env"]["kwargs"]
     if "${" in str(kwargs):
-        from walle.config import with_variables  # imports omegaconf, which few policies need
+        from walle.config.loading import with_variables  # imports omegaconf: few policies need it
 
         kwargs = with_variables(kwargs)
     spec = EnvSpec.of(SimpleNamespace(**config["env"]), kwargs)
@@ -134,9 +134,8 @@ def _of_algorithm(
     Checkpoints of versions up to 0.2.0 need it, and algorithms that make a network of their own.
     """
     from walle import algos
-    from walle.algos.base import CompilableSettings
-    from walle.algos.problem import Problem
-    from walle.config import stored_groups
+    from walle.algos.base import CompilableSettings, Problem
+    from walle.config.loading import stored_groups
 
     settings, net = stored_groups(config)
     if isinstance(settings, CompilableSettings):

@@ -16,10 +16,7 @@ class Actor:
     """A policy with the parameters and the frozen normaliser of one snapshot.
 
     Observations are padded to a multiple of `ACTING_ROWS` rows, so that a lane's actions do not
-    depend on the sampler that runs it.
-
-    Attributes:
-        state: [L, S] the policy's memory; S = 0 without a memory.
+    depend on the sampler that runs it. `state`, [L, S], is the policy's memory; S = 0 without one.
     """
 
     def __init__(self, policy: ActingPolicy, obs_dim: int, lanes: int, clip: float | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,9 +25,7 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
     """Fills `out` with T steps of all lanes; `out.obs[0]` must hold the current observations.
 
     The policy draws with `noise`, [T, L, *N]. Does not write `lane`, `policy_version` and `state`.
-
-    Raises:
-        RolloutError: an observation, a reward or the policy's output is not finite.
+    Raises RolloutError if an observation, a reward or the policy's output is not finite.
     """
     policy, actions = actor.policy, torch.from_numpy(out.action)
     dist_params = torch.empty(*out.reward.shape, policy.dist_params_size)
@@ -56,22 +53,17 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
 
 
 def check_finite(rollout: Rollout) -> None:
-    """Checks every number of a rollout that learning uses.
-
-    Raises:
-        RolloutError: a number is not finite; the message names the first, with its lane and step.
-    """
+    """Raises RolloutError for the first number that learning uses and that is not finite."""
     used = (rollout.reward, rollout.obs, rollout.final_obs[rollout.ended], rollout.log_prob)
     # A sum is quick. It is finite if all numbers are, unless it overflows.
     if all(math.isfinite(torch.from_numpy(values).sum()) for values in used):
         return
+    finals = np.where(rollout.ended[..., None], rollout.final_obs, 0)
     checked = {  # in the order of a step
         "an observation": rollout.obs,
         "the policy": rollout.log_prob,
         "a reward": rollout.reward,
-        "a last observation of an episode": np.where(
-            rollout.ended[..., None], rollout.final_obs, 0
-        ),
+        "a last observation of an episode": finals,
     }
     faults = []
     for name, values in checked.items():
@@ -93,29 +85,6 @@ def check_finite(rollout: Rollout) -> None:
     )
 
 
-class Sampler(Protocol):
-    """The interface of a sampler, independent of its process."""
-
-    def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
-        """Collects the rollout of a round under `snapshot` into the arrays of `out`.
-
-        The result depends on the lanes' states before it, `snapshot` and `round_` alone.
-        """
-        ...
-
-    def export_states(self, states: AnyArray, memory: AnyArray) -> int:
-        """Writes what the lanes' future depends on, besides the last observation.
-
-        `states`, [L, W], receives `Lanes.state`, and `memory`, [L, S], the policy's memory. Returns
-        the bytes written of each lane's state; 0 if it was not worth its time now.
-        """
-        ...
-
-    def close(self) -> None:
-        """Closes the lanes."""
-        ...
-
-
 class LaneSampler:
     """A sampler whose lanes run for a fixed number of steps."""
 
@@ -128,7 +97,7 @@ class LaneSampler:
         start: LaneBlock | None = None,  # the lanes' states; None for new episodes
     ) -> None:
         """Starts episodes in all lanes, or continues from `start`."""
-        self._lanes, self._actor, self._numbers = lanes, actor, tuple(numbers)
+        self.lanes, self._actor, self._numbers = lanes, actor, tuple(numbers)
         self._noise = [ActionNoise(seed, number) for number in numbers]
         self._taken_at, self._taking_s = -math.inf, 0.0
         self._begins = start is None
@@ -139,7 +108,11 @@ class LaneSampler:
             self._obs, actor.state[:] = start.obs, start.memory
 
     def fill(self, out: Rollout, snapshot: PolicySnapshot, round_: int, timer: Timer) -> Filled:
-        """Collects `snapshot.rollout_steps` steps, or as many as `out` can hold if that is None."""
+        """Collects the rollout of a round under `snapshot` into the arrays of `out`.
+
+        It has `snapshot.rollout_steps` steps, or as many as `out` can hold if that is None. The
+        result depends on the lanes' states before it, `snapshot` and `round_` alone.
+        """
         steps = snapshot.rollout_steps or len(out.reward)
         rollout = out.between(0, steps)
         self._actor.load(snapshot)
@@ -150,17 +123,22 @@ class LaneSampler:
         rollout.begins[:], self._begins = self._begins, False
         noise = self._actor.policy.noise
         draws = [noise(stream.of_round(round_), steps) for stream in self._noise]
-        collect(self._lanes, self._actor, np.stack(draws, 1), rollout, timer)
+        collect(self.lanes, self._actor, np.stack(draws, 1), rollout, timer)
         self._obs = rollout.obs[-1].copy()
         return Filled(steps, SIDE_BY_SIDE)
 
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:
-        """See `Sampler`; the agent repeats the actions since the last states."""
+        """Writes what the lanes' future depends on, besides the last observation.
+
+        `states`, [L, W], receives `Lanes.state`, and `memory`, [L, S], the policy's memory. Returns
+        the bytes written of each lane's state; 0 if that was not worth its time now: then the agent
+        repeats the actions since the last states.
+        """
         memory[:] = self._actor.state
         start = time.perf_counter()
         if not states.size or start - self._taken_at < _SELDOM * self._taking_s:
             return 0
-        taken = self._lanes.state()
+        taken = self.lanes.state()
         self._taken_at = time.perf_counter()
         self._taking_s = self._taken_at - start
         if taken is None or taken.shape[1] > states.shape[1]:
@@ -168,7 +146,3 @@ class LaneSampler:
         width = int(taken.shape[1])
         states[:, :width] = taken
         return width
-
-    def close(self) -> None:
-        """Closes the lanes."""
-        self._lanes.close()

@@ -44,10 +44,7 @@ def episodes_of_lanes(episodes: int, numbers: Sequence[int], lanes: int) -> IntA
 
 
 def steps_to_quota(ended: BoolArray, quota: IntArray) -> IntArray:
-    """The steps [L] until each lane's quota [L] of episodes is complete; T if it is not complete.
-
-    `ended`, [T, L], marks the steps with which an episode ended.
-    """
+    """The steps [L] until each lane's quota [L] of episodes in `ended`, [T, L], is full; else T."""
     complete = ended.cumsum(0) >= quota
     return np.where(complete[-1], complete.argmax(0) + 1, len(ended))
 
@@ -89,7 +86,7 @@ class EpisodeSampler:
         self, lanes: Lanes, actor: Actor, numbers: Sequence[int], seed: int, all_lanes: int
     ) -> None:
         """`numbers` are the lanes' numbers in the run, which has `all_lanes` lanes."""
-        self._lanes, self._actor = lanes, actor
+        self.lanes, self._actor = lanes, actor
         self._numbers = np.asarray(numbers, np.int64)
         self._seed, self._all_lanes = seed, all_lanes
         self._scratch: Rollout | None = None
@@ -112,26 +109,22 @@ class EpisodeSampler:
         return Filled(int(lane_steps.sum()), lane_steps)
 
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
-        """See `Sampler.export_states`: a round of whole episodes depends on its number alone."""
+        """See `LaneSampler.export_states`: whole episodes depend on the round alone."""
         return 0
 
     def _run_episodes(self, scratch: Rollout, quota: IntArray, round_: int, timer: Timer) -> int:
         """Steps all lanes until each has run its episodes or is full; returns how many steps."""
         keys = [(self._seed, int(number), round_) for number in self._numbers]
         noise = [episode_action_noise(*key) for key in keys]
-        scratch.obs[0] = self._lanes.reset([episode_env_seed(*key) for key in keys])
+        scratch.obs[0] = self.lanes.reset([episode_env_seed(*key) for key in keys])
         done, steps = np.zeros_like(quota), 0
         while steps < len(scratch.reward) and (done < quota).any():
             chunk = scratch.between(steps, min(steps + _CHUNK, len(scratch.reward)))
             draws = [self._actor.policy.noise(rng, len(chunk.reward)) for rng in noise]
-            collect(self._lanes, self._actor, np.stack(draws, 1), chunk, timer)
+            collect(self.lanes, self._actor, np.stack(draws, 1), chunk, timer)
             done += chunk.ended.sum(0)
             steps += len(chunk.reward)
         return steps
-
-    def close(self) -> None:
-        """Closes the lanes."""
-        self._lanes.close()
 
 
 def _side_by_side(packed: Rollout, numbers: IntArray) -> Rollout:
@@ -146,7 +139,6 @@ def _side_by_side(packed: Rollout, numbers: IntArray) -> Rollout:
 
 
 def _truncate_last(scratch: Rollout, lane_steps: IntArray) -> None:
-    """Marks the last step of every lane as truncated if its episode has not ended."""
     last, lanes = lane_steps - 1, np.arange(len(lane_steps))
     unfinished = ~scratch.ended[last, lanes]
     last, lanes = last[unfinished], lanes[unfinished]
@@ -179,8 +171,7 @@ def unpack(rollout: Rollout, lane_steps: IntArray, numbers: Sequence[int]) -> li
 def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
     """Concatenates packed rollouts in one column.
 
-    Each rollout ends with an episode, so the observation after its last step is dropped, except for
-    the last rollout.
+    Each ends with an episode, so the observation after its last step is dropped, but for the last.
     """
     obs = [*(rollout.obs[:-1] for rollout in rollouts), rollouts[-1].obs[-1:]]
     steps = {name: [getattr(rollout, name) for rollout in rollouts] for name in STEP_FIELDS}

@@ -1,4 +1,4 @@
-"""Lanes between two rounds, as values: who continues from them, and where, leaves no trace."""
+"""Lanes between two rounds, as values: any sampler may continue from them, with the same bits."""
 
 from __future__ import annotations
 
@@ -43,28 +43,23 @@ class LaneBlock(NamedTuple):
         arrays: Any = {name: np.asarray(x).copy() for name, x in fields.items() if name != "round"}
         return cls(**arrays, round=fields["round"])
 
-    def of(self, numbers: Sequence[int]) -> LaneBlock:
-        """The lanes of this block that are in `numbers`."""
-        rows = np.flatnonzero(np.isin(self.numbers, numbers))
-        parts = (self.state[rows], self.obs[rows], self.memory[rows], self.actions[:, rows])
-        return LaneBlock(self.numbers[rows], self.round, *parts)
-
 
 Blocks = tuple[LaneBlock, ...]
 
 
 def deal(blocks: Sequence[LaneBlock], numbers: Sequence[int]) -> Blocks:
     """The parts of `blocks` with the lanes `numbers`; blocks without such a lane are left out."""
-    parts = (block.of(numbers) for block in blocks)
-    return tuple(part for part in parts if len(part.numbers))
+    dealt = []
+    for block in blocks:
+        rows = np.flatnonzero(np.isin(block.numbers, numbers))
+        parts = (block.state[rows], block.obs[rows], block.memory[rows], block.actions[:, rows])
+        if len(rows):
+            dealt.append(LaneBlock(block.numbers[rows], block.round, *parts))
+    return tuple(dealt)
 
 
 def replayed(block: LaneBlock, env: EnvSpec, seed: int) -> LaneBlock:
-    """The block with an up-to-date state, found by repeating its actions in lanes of its own.
-
-    Raises:
-        RestoreError: the environment does not continue as it did before.
-    """
+    """The block with an up-to-date state, found by repeating its actions in lanes of its own."""
     if not len(block.actions) and block.state.size:
         return block
     numbers, obs = block.numbers.tolist(), block.obs
@@ -89,14 +84,11 @@ def concatenated(blocks: Sequence[LaneBlock]) -> LaneBlock:
     order = np.argsort(numbers)
     width = max(block.state.shape[1] for block in blocks)
     padded = [np.pad(b.state, ((0, 0), (0, width - b.state.shape[1]))) for b in blocks]
-    return LaneBlock(
-        numbers[order],
-        max(block.round for block in blocks),
-        np.concatenate(padded)[order],
-        np.concatenate([block.obs for block in blocks])[order],
-        np.concatenate([block.memory for block in blocks])[order],
-        blocks[0].actions[:0],
-    )
+    parts = (padded, [block.obs for block in blocks], [block.memory for block in blocks])
+    joined: Any = [np.concatenate(part)[order] for part in parts]
+    state, obs, memory = joined
+    round_ = max(block.round for block in blocks)
+    return LaneBlock(numbers[order], round_, state, obs, memory, blocks[0].actions[:0])
 
 
 class LaneBook:
@@ -118,8 +110,26 @@ class LaneBook:
         """The lanes of a sampler after the rollouts in `slots`, which are not noted yet."""
         blocks = self._blocks[sampler]
         for slot in slots:
-            blocks = _advanced(blocks, slot, saved=self._saved)
+            blocks = self._advanced(blocks, slot)
         return blocks
+
+    def _advanced(self, blocks: Blocks, slot: Slot) -> Blocks:
+        round_, width, filled = int(slot.round[0]) + 1, int(slot.state_bytes[0]), slot.filled
+        if not self._saved:
+            return tuple(block._replace(round=round_) for block in blocks)
+        obs, memory = filled.obs[-1].copy(), slot.memory.copy()
+        if width:
+            lanes, state = filled.lane.copy(), slot.lane_states[:, :width].copy()
+            return (LaneBlock(lanes, round_, state, obs, memory, filled.action[:0].copy()),)
+        advanced = []
+        for block in blocks:
+            columns = np.searchsorted(filled.lane, block.numbers)
+            actions = filled.action[:, columns]
+            if len(block.actions):
+                actions = np.concatenate((block.actions, actions))
+            parts = {"obs": obs[columns], "memory": memory[columns], "actions": actions}
+            advanced.append(block._replace(round=round_, **parts))
+        return tuple(advanced)
 
     def all(self) -> list[LaneBlock]:
         """The blocks of all samplers."""
@@ -128,24 +138,3 @@ class LaneBook:
     def state_dict(self) -> list[dict[str, Any]]:
         """All blocks as plain values and arrays."""
         return [block._asdict() for block in self.all()]
-
-
-def _advanced(blocks: Blocks, slot: Slot, *, saved: bool) -> Blocks:
-    round_, width, filled = int(slot.round[0]) + 1, int(slot.state_bytes[0]), slot.filled
-    if not saved:
-        return tuple(block._replace(round=round_) for block in blocks)
-    obs, memory = filled.obs[-1].copy(), slot.memory.copy()
-    if width:
-        state = slot.lane_states[:, :width].copy()
-        return (
-            LaneBlock(filled.lane.copy(), round_, state, obs, memory, filled.action[:0].copy()),
-        )
-    advanced = []
-    for block in blocks:
-        columns = np.searchsorted(filled.lane, block.numbers)
-        actions = filled.action[:, columns]
-        if len(block.actions):
-            actions = np.concatenate((block.actions, actions))
-        parts = {"obs": obs[columns], "memory": memory[columns], "actions": actions}
-        advanced.append(block._replace(round=round_, **parts))
-    return tuple(advanced)

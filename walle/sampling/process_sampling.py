@@ -1,37 +1,76 @@
-"""Sampling by N processes, which an experience queue and a policy queue connect to the agent."""
+"""Sampling on this machine: by N processes, which two queues connect to the agent, or by its own.
+
+Also decides how many lanes each process steps, in proportion to the samplers' recent speeds.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from walle.errors import Interrupted, WorkerError
-from walle.sampling.dealing import Dealer
 from walle.sampling.lane_book import LaneBook, deal
-from walle.sampling.queues import ExperienceQueue, Failed, PolicyQueue, Received
+from walle.sampling.queues import ExperienceQueue, PolicyQueue, Received
 from walle.sampling.rounds import Round, assemble_round
-from walle.sampling.sampler_process import SamplerTask, run_sampler
-from walle.sampling.sampling import EventLog, OtherProcesses, Patience
-from walle.sampling.slots import Arena, RolloutShape
+from walle.sampling.sampler_process import SamplerTask, SlotFiller, run_sampler
+from walle.sampling.sampling import EventLog, OtherProcesses, Patience, Sampling
+from walle.sampling.slots import Arena, RolloutShape, Slot
 from walle.system.forkserver import end_orphans
 from walle.system.signals import Signals
-from walle.system.supervision import DeathWatch, Restarts, Silence
+from walle.system.supervision import DeathWatch, Restarts, Silence, Watchdog
 from walle.system.workers import Worker, allow_files, end_all
 from walle.timing import SAMPLER_SECTIONS
 from walle.types import Lag, PolicySnapshot
 
 _GRACE_S = 2.0
 _FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
+UNEVEN = 1.15  # lanes move if the slowest sampler takes this many times as long as the quickest
+WINDOW_S = 1.0  # work of each sampler over which its speed is measured, in seconds
+MOST = 2  # a sampler's lanes at most, as a multiple of its initial ones
 
 
-class ProcessSampling:
-    """The agent's end of N sampler processes; implements `Sampling`."""
+class Dealer:
+    """Measures the samplers' speeds and decides on the numbers of their lanes."""
+
+    def __init__(self, counts: Sequence[int]) -> None:
+        self._counts = np.array(counts)
+        self._most = MOST * self._counts
+        self._steps = self._seconds = np.zeros(len(counts))
+        self._speeds: npt.NDArray[np.float64] | None = None
+
+    def note(self, steps: Sequence[int], seconds: Sequence[float]) -> None:
+        """Notes the environment steps of a round and the seconds of work, by sampler."""
+        self._steps, self._seconds = self._steps + steps, self._seconds + seconds
+
+    def deal(self) -> list[int] | None:
+        """The numbers of lanes from now on, by sampler; None if they stay.
+
+        The round ends soonest if each lane in turn goes to the sampler that would finish it first.
+        """
+        if self._seconds.min() < WINDOW_S:
+            return None
+        speeds = self._steps / self._seconds
+        # The mean with the earlier speeds: a sampler that is slow only for a moment keeps its lanes
+        self._speeds = (speeds + (speeds if self._speeds is None else self._speeds)) / 2
+        self._steps = self._seconds = np.zeros(len(speeds))
+        times = self._counts / self._speeds
+        if times.max() < UNEVEN * times.min():
+            return None
+        before, self._counts = self._counts, np.ones_like(self._counts)
+        for _ in range(before.sum() - len(before)):
+            ends = np.where(self._counts < self._most, (self._counts + 1) / self._speeds, np.inf)
+            self._counts[ends.argmin()] += 1
+        return self._counts.tolist() if (self._counts != before).any() else None
+
+
+class ProcessSampling(Sampling):
+    """The agent's end of N sampler processes."""
 
     def __init__(
         self,
@@ -40,7 +79,7 @@ class ProcessSampling:
         *,
         lag: Lag,  # the allowed lag of the samplers
         vector_length: int,  # length of a snapshot's vector
-        slots: int,  # places for rollouts of each sampler, with the one that it is filling
+        slots: int,  # rollouts that a sampler can hold, including the one that it is filling
         enough: int,  # environment steps that make a free-running round
         # versions that a rollout of a free-running round may be old; None: any
         max_staleness: int | None = None,
@@ -67,33 +106,28 @@ class ProcessSampling:
         self._restarts = Restarts(patience.restarts)
         self._silence = Silence(len(tasks), patience.timeout_s)
         self._workers: list[Worker] = []
-        self._watch: DeathWatch | None = None
         try:
             for task in tasks:
                 self._workers.append(self._start(task))
                 self._silence.update(task.index, owes=True)
-            self._experience.forget_sampler_ends()
-            self._policies.forget_sampler_ends()
             self._watch = DeathWatch(self._sentinels, self._notice_death)
         except BaseException:
             self.close()
             raise
 
     def _start(self, task: SamplerTask) -> Worker:
-        ends = (self._experience.connect(task.index), self._policies.connect(task.index))
+        writer, reader = self._experience.connect(task.index), self._policies.connect(task.index)
         if self._next_deal is not None:
             self._experience.announce_deal(task.index, self._next_deal[0])
-        return Worker(task.name, run_sampler, (task, *ends, self._boards))
+        worker = Worker(task.name, run_sampler, (task, writer, reader, self._boards))
+        writer.close()
+        reader.close()
+        return worker
 
     def wait_ready(self) -> None:
         """See `Sampling`."""
-        while not self._experience.all_ready():
+        while len(self._experience.ready) < len(self._tasks):
             self._wait()
-
-    def busy(self) -> AbstractContextManager[None]:
-        """See `Sampling`."""
-        assert self._watch is not None
-        return self._watch.busy()
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         """See `Sampling`."""
@@ -101,9 +135,8 @@ class ProcessSampling:
 
     def receive(self) -> Round:
         """The oldest rollout of every sampler; in free-running mode the first `enough` steps."""
-        return self._first_to_arrive() if self._lag.free_running else self._next_round()
-
-    def _next_round(self) -> Round:
+        if self._lag.free_running:
+            return self._first_to_arrive()
         received = self.wait_round()
         round_ = assemble_round(received, self._tasks)
         self.owners[:] = [task.index for task in self._tasks for _ in task.lanes]
@@ -192,35 +225,8 @@ class ProcessSampling:
             if worker.sentinel in ready:
                 self._read_messages([], timeout_s=0.1)  # the sampler's traceback may arrive late
                 self._replace(task.index, worker.how_it_ended())
-        self._report_others()
-        self._act_on_silence()
-
-    def _owes(self, sampler: int) -> bool:
-        """Whether the sampler has what it needs for a rollout: a slot, a policy and its lanes."""
-        waiting = self._experience.pending(sampler)
-        round_ = self.lanes.round(sampler) + len(waiting)
-        rounds = self._tasks[sampler].rounds
-        unfinished = rounds is None or round_ < rounds
-        has_policy = self._policies.newest >= self._lag.oldest(round_)
-        has_lanes = self._next_deal is None or round_ < self._next_deal[0]
-        starting = not self._experience.is_ready(sampler)
-        has_slot = len(waiting) < self._slots
-        return starting or (unfinished and has_policy and has_lanes and has_slot)
-
-    def _notice_death(self) -> None:
-        """Raises WorkerError unless `_wait` can replace who died."""
-        self._read_messages([], timeout_s=0.1)
-        self._report_others()
-        for sampler, worker in enumerate(self._workers):
-            round_ = self.lanes.round(sampler) + len(self._experience.pending(sampler))
-            if worker.ended() and (reason := self._restarts.reason_against(sampler, round_)):
-                raise WorkerError(f"{worker.how_it_ended()}; {reason}")
-
-    def _report_others(self) -> None:
-        if self._others and wait(self._others.sentinels, 0):
-            self._others.report()
-
-    def _act_on_silence(self) -> None:
+        if self._others:
+            self._others.check()
         for sampler, seconds, remedy in self._silence.overdue():
             name = self._tasks[sampler].name
             doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
@@ -230,8 +236,29 @@ class ProcessSampling:
                 self._workers[sampler].kill()
                 self._replace(sampler, f"{name} {doing}")
 
+    def _owes(self, sampler: int) -> bool:
+        """Whether the sampler has what it needs for a rollout: a slot, a policy and its lanes."""
+        waiting = self._experience.pending(sampler)
+        round_ = self.lanes.round(sampler) + len(waiting)
+        rounds = self._tasks[sampler].rounds
+        unfinished = rounds is None or round_ < rounds
+        has_policy = self._policies.newest >= self._lag.oldest(round_)
+        has_lanes = self._next_deal is None or round_ < self._next_deal[0]
+        starting = sampler not in self._experience.ready
+        has_slot = len(waiting) < self._slots
+        return starting or (unfinished and has_policy and has_lanes and has_slot)
+
+    def _notice_death(self) -> None:
+        """Raises WorkerError unless `_wait` can replace who died."""
+        self._read_messages([], timeout_s=0.1)
+        if self._others:
+            self._others.check()
+        for sampler, worker in enumerate(self._workers):
+            round_ = self.lanes.round(sampler) + len(self._experience.pending(sampler))
+            if worker.ended() and (reason := self._restarts.reason_against(sampler, round_)):
+                raise WorkerError(f"{worker.how_it_ended()}; {reason}")
+
     def _doing(self, sampler: int) -> str:
-        """The section of its timer that a sampler is in."""
         section, since_ns = self._board_rows[sampler].tolist()
         if not since_ns:
             return "it is still building its lanes"
@@ -239,11 +266,7 @@ class ProcessSampling:
         return f"it is in {SAMPLER_SECTIONS[section]} for {seconds:.0f} s"
 
     def _replace(self, sampler: int, how: str) -> None:
-        """Starts the sampler again before the round that it owes.
-
-        Raises:
-            WorkerError: there were too many replacements, or the fault comes back.
-        """
+        """Starts the sampler again before the round that it owes; WorkerError if it may not."""
         start = self.lanes.after(sampler, self._experience.pending(sampler))
         task = replace(self._tasks[sampler], start=start)
         refused = self._restarts.refusal(sampler, task.first_round)
@@ -254,33 +277,82 @@ class ProcessSampling:
         self._board_rows[sampler][:] = 0
         self._silence.heard(sampler)
         dead, self._workers[sampler] = self._workers[sampler], self._start(task)
-        self._experience.forget_sampler_ends()
-        self._policies.forget_sampler_ends()
         if self._watch is not None:
             self._watch.watch(self._sentinels)
         dead.close()
         end_orphans()
 
     def _read_messages(self, others: Sequence[Any], timeout_s: float | None = None) -> list[Any]:
-        """`ExperienceQueue.wait`, with a sampler's traceback as a WorkerError."""
-        try:
-            ready = self._experience.wait(others, timeout_s)
-        except Failed as failed:
-            name = self._tasks[failed.sampler].name
-            raise WorkerError(f"{name} failed:\n{failed.report}") from None
-        for sampler in self._experience.take_heard():
+        """`ExperienceQueue.wait`, which also notes who is alive and who started new episodes."""
+        ready = self._experience.wait(others, timeout_s)
+        while self._experience.heard:
+            sampler = self._experience.heard.pop()
             slots = self._experience.pending(sampler)
             took_ns = int(slots[-1].sent_ns[0] - slots[-1].began_ns[0]) if slots else 0
             self._silence.heard(sampler, took_ns * 1e-9)
-        for sampler in self._experience.take_anew():
-            self.events.started_anew(self._tasks[sampler].name)
+        while self._experience.anew:
+            self.events.started_anew(self._tasks[self._experience.anew.pop()].name)
         return ready
 
     def close(self) -> None:
         """Asks the samplers to end; kills each that still runs after two seconds."""
-        if self._watch is not None:
-            self._watch.close()
+        super().close()
         self._experience.close()
         self._policies.close()
         end_all(self._workers, _GRACE_S)
         self._workers = []
+
+
+class SerialSampling(Sampling):
+    """One sampler in the agent's process, without queues; its rounds have lock-step's bits."""
+
+    def __init__(
+        self,
+        task: SamplerTask,
+        shape: RolloutShape,
+        signals: Signals,  # signals that interrupt a round
+        events: EventLog,
+        watchdog: Watchdog,  # ends a round that hangs
+        others: OtherProcesses | None = None,  # further processes whose death ends a round
+    ) -> None:
+        """Builds the lanes; if `task.core` is set, pins this process to it until `close`."""
+        self._cores = os.sched_getaffinity(0) if task.core is not None else None
+        if task.core is not None:
+            os.sched_setaffinity(0, {task.core})
+        self._signals, self._watchdog, self.events = signals, watchdog, events
+        self._filler = SlotFiller(task)
+        self._slot = Slot.empty(shape)
+        if others:
+            self._watch = DeathWatch(others.sentinels, others.check)
+        self._task, self._round = task, task.first_round
+        self.owners = [0] * len(task.lanes)
+        self.lanes = LaneBook([task.blocks], saved=shape.lane_state > 0)
+        if self._filler.anew:
+            self.events.started_anew(task.name)
+        self._snapshot: PolicySnapshot | None = None
+        self._filler.timer.switch("wait_policy")
+
+    def publish(self, snapshot: PolicySnapshot) -> None:
+        """Keeps the policy for the next round."""
+        self._snapshot = snapshot
+
+    def receive(self) -> Round:
+        """Collects a round."""
+        assert self._snapshot is not None
+        with (
+            self.busy(),
+            self._signals.breaking_off(),
+            self._watchdog.over(f"round {self._round} of the serial sampler"),
+        ):
+            self._filler.fill(self._slot, self._snapshot, self._round)
+        self._filler.timer.switch("wait_policy")
+        self._round += 1
+        self.lanes.advance(0, self._slot)
+        return assemble_round([Received(0, 0, self._slot)], [self._task])
+
+    def close(self) -> None:
+        """Closes the lanes and removes the pinning."""
+        super().close()
+        self._filler.close()
+        if self._cores is not None:
+            os.sched_setaffinity(0, self._cores)

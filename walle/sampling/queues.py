@@ -14,6 +14,7 @@ import struct
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from copy import deepcopy
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -21,10 +22,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from walle.errors import WorkerError
 from walle.sampling.lane_book import Blocks
 from walle.sampling.slots import Arena, Ring, RolloutShape, Slot
 from walle.system.shared_memory import SharedMemory
-from walle.types import PolicySnapshot, Rollout
+from walle.types import PolicySnapshot
 
 NUMBER, DEALT = struct.Struct("<q"), struct.Struct("<qqq")
 READY, FAILED, CLOSED, ANEW, DEAL = -1, -2, -3, -4, -5
@@ -34,53 +36,26 @@ class Closed(Exception):  # noqa: N818 - an event, not an error
     """The process at the other end ended, or asked this process to end."""
 
 
-class Failed(Exception):  # noqa: N818
-    """A sampler reported an exception; holds its number and its traceback."""
-
-    def __init__(self, sampler: int, report: str) -> None:
-        super().__init__(sampler, report)
-        self.sampler = sampler
-        self.report = report
-
-
 class SlotWriter:
-    """A sampler's end of the experience queue."""
+    """A sampler's end of the experience queue; works in the process to which it is sent."""
 
     def __init__(
-        self,
-        ring: Ring,
-        free: Sequence[int],
-        deals: SharedMemory,
-        to_agent: Connection,
-        from_agent: Connection,
+        self, ring: Ring, free: Sequence[int], deals: SharedMemory, pipes: Sequence[Connection]
     ) -> None:
-        """Use `ExperienceQueue.connect` instead; works in the process to which it is sent."""
         self._ring, self._deals = ring, deals
-        self._to_agent, self._from_agent = to_agent, from_agent
+        self._to_agent, self._from_agent = pipes
         self._free = deque(free)
         self._slots: list[Slot] | None = None
         self._deal_round, self._deal_bytes = -1, 0
 
-    def ready(self, *, anew: bool = False) -> None:
-        """Reports that this sampler can start; `anew`: that its lanes start new episodes."""
-        self.send(ANEW if anew else READY)
-
     def claim(self) -> int:
-        """Waits for a free slot; returns the slot's number.
-
-        Raises:
-            Closed: the agent ended.
-        """
+        """Waits for a free slot and returns its number; raises Closed if the agent ended."""
         while not self._free:
             self._read_message()
         return self._free.popleft()
 
     def dealt(self, round_: int) -> Blocks | None:
-        """The sampler's lanes from this round on if they are dealt anew before it, else None.
-
-        Raises:
-            Closed: the agent ended.
-        """
+        """The sampler's lanes from this round on if they are dealt anew before it, else None."""
         while self._from_agent.poll() or (self._deal_round == round_ and not self._deal_bytes):
             self._read_message()
         if self._deal_round != round_ or not self._deal_bytes:
@@ -110,11 +85,7 @@ class SlotWriter:
         return self._slots[number]
 
     def send(self, number: int) -> None:
-        """Hands the slot with that number over to the agent.
-
-        Raises:
-            Closed: the agent ended.
-        """
+        """Hands a slot over to the agent, or reports READY or ANEW; Closed if the agent ended."""
         try:
             self._to_agent.send_bytes(NUMBER.pack(number))
         except BrokenPipeError:
@@ -124,6 +95,14 @@ class SlotWriter:
         """Sends a traceback to the agent."""
         with suppress(BrokenPipeError):  # the agent has ended
             self._to_agent.send_bytes(NUMBER.pack(FAILED) + report.encode())
+
+    def close(self) -> None:
+        """Closes this process's copy, once the sampler has its own.
+
+        Otherwise the pipes would not read as closed when the sampler dies.
+        """
+        self._to_agent.close()
+        self._from_agent.close()
 
 
 class Received(NamedTuple):
@@ -135,9 +114,7 @@ class Received(NamedTuple):
 
     def copied(self) -> Received:
         """A copy in private memory, so that the slot can be released."""
-        arrays: list[Any] = [array.copy() for array in self.slot.filled]
-        others = {name: getattr(self.slot, name).copy() for name in Slot._fields[1:]}
-        return self._replace(slot=Slot(Rollout(*arrays), **others))
+        return deepcopy(self._replace(slot=self.slot._replace(rollout=self.slot.filled)))
 
 
 class ExperienceQueue:
@@ -147,15 +124,13 @@ class ExperienceQueue:
         self._rings = [Ring(shape, slots) for shape in shapes]
         self._slots = [ring.views() for ring in self._rings]
         self._deals = [SharedMemory() for _ in shapes]
-        self._from_samplers: dict[int, Connection] = {}
-        self._to_samplers: dict[int, Connection] = {}
-        self._sampler_ends: list[Connection] = []
+        self._pipes: dict[int, tuple[Connection, Connection]] = {}  # from and to each sampler
         self._pending: list[deque[int]] = [deque() for _ in shapes]
         self._arrivals: deque[int] = deque()
-        self._ready: set[int] = set()
-        self._heard: set[int] = set()
-        self._anew: set[int] = set()
-        self._failed: Failed | None = None
+        self.ready: set[int] = set()  # the samplers that can start
+        self.heard: set[int] = set()  # those that have sent something; the user clears it
+        self.anew: set[int] = set()  # those whose lanes started new episodes; the user clears it
+        self._failure: WorkerError | None = None
 
     def connect(self, sampler: int) -> SlotWriter:
         """A new end of the queue for that sampler's process; an earlier end is cut off.
@@ -163,24 +138,14 @@ class ExperienceQueue:
         Rollouts that the earlier process has sent stay in the queue. `wait` must have read its
         messages, and the agent must hold none of its slots.
         """
-        up, down = Pipe(duplex=False), Pipe(duplex=False)
-        for old in (self._from_samplers, self._to_samplers):
-            if sampler in old:
-                old[sampler].close()
-        self._from_samplers[sampler], self._to_samplers[sampler] = up[0], down[1]
-        self._sampler_ends += [up[1], down[0]]
-        self._ready.discard(sampler)
-        free = sorted(set(range(self._rings[sampler].slots)) - set(self._pending[sampler]))
-        return SlotWriter(self._rings[sampler], free, self._deals[sampler], up[1], down[0])
-
-    def forget_sampler_ends(self) -> None:
-        """Closes the samplers' ends of the pipes in this process, after the samplers have started.
-
-        Without this a pipe would not read as closed when its sampler dies.
-        """
-        for end in self._sampler_ends:
-            end.close()
-        self._sampler_ends.clear()
+        (from_sampler, to_agent), (from_agent, to_sampler) = Pipe(duplex=False), Pipe(duplex=False)
+        for pipe in self._pipes.get(sampler, ()):
+            pipe.close()
+        self._pipes[sampler] = from_sampler, to_sampler
+        self.ready.discard(sampler)
+        ring = self._rings[sampler]
+        free = sorted(set(range(ring.slots)) - set(self._pending[sampler]))
+        return SlotWriter(ring, free, self._deals[sampler], (to_agent, from_agent))
 
     def pending(self, sampler: int) -> list[Slot]:
         """The sampler's rollouts that wait in the queue, oldest first."""
@@ -189,15 +154,12 @@ class ExperienceQueue:
     def wait(self, others: Sequence[Any] = (), timeout_s: float | None = None) -> list[Any]:
         """Waits until a message or an object of `others` is ready, and reads the messages.
 
-        Returns:
-            the objects of `others` that are ready.
-
-        Raises:
-            Failed: a sampler reported an exception, now or earlier.
+        Returns the objects of `others` that are ready. Raises WorkerError if a sampler has reported
+        an exception, now or earlier.
         """
-        if self._failed is not None:
-            raise self._failed
-        open_ends = {c: i for i, c in self._from_samplers.items() if not c.closed}
+        if self._failure is not None:
+            raise self._failure
+        open_ends = {pipe: i for i, (pipe, _) in self._pipes.items() if not pipe.closed}
         ready = wait([*open_ends, *others], timeout_s)
         known = len(self._arrivals)
         for connection, sampler in open_ends.items():
@@ -217,33 +179,16 @@ class ExperienceQueue:
             return
         number = NUMBER.unpack_from(message)[0]
         if number == FAILED:
-            self._failed = Failed(sampler, message[NUMBER.size :].decode())
-            raise self._failed
-        self._heard.add(sampler)
+            report = message[NUMBER.size :].decode()
+            self._failure = WorkerError(f"sampler-{sampler} failed:\n{report}")
+            raise self._failure
+        self.heard.add(sampler)
         if number in (READY, ANEW):
-            self._ready.add(sampler)
-            self._anew |= {sampler} if number == ANEW else set()
+            self.ready.add(sampler)
+            self.anew |= {sampler} if number == ANEW else set()
         else:
             self._pending[sampler].append(number)
             self._arrivals.append(sampler)
-
-    def take_heard(self) -> set[int]:
-        """The samplers that have sent something since the last call."""
-        heard, self._heard = self._heard, set()
-        return heard
-
-    def take_anew(self) -> set[int]:
-        """The samplers whose lanes started new episodes, since the last call."""
-        anew, self._anew = self._anew, set()
-        return anew
-
-    def is_ready(self, sampler: int) -> bool:
-        """Whether the sampler has reported that it can start."""
-        return sampler in self._ready
-
-    def all_ready(self) -> bool:
-        """Whether every sampler has reported that it can start."""
-        return len(self._ready) == len(self._rings)
 
     def take_round(self) -> list[Received] | None:
         """The oldest rollout of every sampler, in the samplers' order; None if one is missing."""
@@ -269,7 +214,7 @@ class ExperienceQueue:
         self._send(sampler, DEALT.pack(DEAL, round_, 0))
 
     def deal(self, sampler: int, round_: int, blocks: Blocks) -> None:
-        """Gives the sampler other lanes from that round on; its slots must all be free."""
+        """Moves the sampler to other lanes from that round on; its slots must all be free."""
         content = pickle.dumps(blocks)  # in shared memory: a pipe holds no more than 64 KiB
         self._deals[sampler].bytes(len(content))[:] = np.frombuffer(content, np.uint8)
         self._slots[sampler] = self._rings[sampler].views(sum(len(b.numbers) for b in blocks))
@@ -277,29 +222,25 @@ class ExperienceQueue:
 
     def close(self) -> None:
         """Asks every sampler to end."""
-        for sampler in self._to_samplers:
+        for sampler in self._pipes:
             self._send(sampler, NUMBER.pack(CLOSED))
 
     def _send(self, sampler: int, message: bytes) -> None:
         with suppress(BrokenPipeError):  # the sentinel of a dead sampler reports its death
-            self._to_samplers[sampler].send_bytes(message)
+            self._pipes[sampler][1].send_bytes(message)
 
 
 class PolicyReader:
-    """A sampler's end of the policy queue."""
+    """A sampler's end of the policy queue; works in the process to which it is sent."""
 
     def __init__(self, arena: Arena, bell: Connection, depth: int) -> None:
-        """Use `PolicyQueue.connect` instead; works in the process to which it is sent."""
         self._arena, self._bell, self._depth = arena, bell, depth
         self._arrays: list[npt.NDArray[Any]] | None = None
 
     def get(self, min_version: int, *, newest: bool) -> PolicySnapshot:
         """Waits until version `min_version` is published; returns it, or the newest version.
 
-        Without `newest` the result does not depend on timing.
-
-        Raises:
-            Closed: the agent ended.
+        Without `newest` the result does not depend on timing. Raises Closed if the agent ended.
         """
         if self._arrays is None:
             self._arrays = self._arena.arrays()
@@ -316,6 +257,10 @@ class PolicyReader:
             if versions[row] == version:  # else the agent has overwritten the vector
                 return PolicySnapshot(version, vector, steps or None, episodes or None)
 
+    def close(self) -> None:
+        """Closes this process's copy, once the sampler has its own; see `SlotWriter.close`."""
+        self._bell.close()
+
 
 class PolicyQueue:
     """Holds the newest policies, one flat vector each, and wakes the samplers that wait.
@@ -331,9 +276,8 @@ class PolicyQueue:
         self._arena = Arena([((1,), "int64"), *per_version])
         self._newest, self._versions, self._sizes, self._vectors = self._arena.arrays()
         self._newest[0] = self._versions[:] = -1
-        self._depth = depth
+        self.newest, self._depth = -1, depth  # the newest version; -1 before the first
         self._bells: dict[int, Connection] = {}
-        self._sampler_ends: list[Connection] = []
 
     def connect(self, sampler: int) -> PolicyReader:
         """A new end of the queue for that sampler's process; an earlier end is cut off."""
@@ -342,19 +286,7 @@ class PolicyQueue:
         if sampler in self._bells:
             self._bells[sampler].close()
         self._bells[sampler] = writer
-        self._sampler_ends.append(reader)
         return PolicyReader(self._arena, reader, self._depth)
-
-    def forget_sampler_ends(self) -> None:
-        """See `ExperienceQueue.forget_sampler_ends`."""
-        for reader in self._sampler_ends:
-            reader.close()
-        self._sampler_ends.clear()
-
-    @property
-    def newest(self) -> int:
-        """The newest version; -1 before the first."""
-        return int(self._newest[0])
 
     def put(self, snapshot: PolicySnapshot) -> None:
         """Publishes a policy; never waits."""
@@ -362,16 +294,15 @@ class PolicyQueue:
         self._versions[row] = -1
         self._vectors[row] = snapshot.vector
         self._sizes[row] = snapshot.rollout_steps or 0, snapshot.episodes or 0
-        self._versions[row] = snapshot.version
-        self._newest[0] = snapshot.version
-        self._wake_samplers()
+        self._versions[row] = self.newest = snapshot.version
+        self._wake_samplers(snapshot.version)
 
     def close(self) -> None:
         """Asks every sampler to end."""
-        self._newest[0] = CLOSED
-        self._wake_samplers()
+        self._wake_samplers(CLOSED)
 
-    def _wake_samplers(self) -> None:
+    def _wake_samplers(self, newest: int) -> None:
+        self._newest[0] = newest
         for writer in self._bells.values():
             # A full pipe wakes its sampler anyway; a dead sampler is reported by its sentinel.
             with suppress(BlockingIOError, BrokenPipeError):

@@ -58,14 +58,13 @@ def assemble_round(
     else:
         rollout = _side_by_side(rollouts)
         lanes = [rollout]
-    sections = [
-        dict(zip(SAMPLER_SECTIONS, item.slot.sections_s.tolist(), strict=True))
-        for item in (*(dropped or ()), *received)
+    sections_s = [
+        (tasks[sampler].name, dict(zip(SAMPLER_SECTIONS, slot.sections_s.tolist(), strict=True)))
+        for sampler, _, slot in (*(dropped or ()), *received)
     ]
-    names = [tasks[item.sampler].name for item in (*(dropped or ()), *received)]
     return Round(
         rollout,
-        list(zip(names, sections, strict=True)),
+        sections_s,
         began_ns=min(int(item.slot.began_ns[0]) for item in received),
         last_sent_ns=max(int(item.slot.sent_ns[0]) for item in received),
         lanes=lanes,

@@ -15,10 +15,10 @@ from walle.envs import EnvSpec, make_lanes
 from walle.errors import ConfigError, RestoreError, RolloutError
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
-from walle.sampling.collect import LaneSampler, Sampler
+from walle.sampling.collect import LaneSampler
 from walle.sampling.episodes import EpisodeSampler
 from walle.sampling.lane_book import Blocks, LaneBlock, concatenated, replayed
-from walle.sampling.queues import Closed, PolicyReader, SlotWriter
+from walle.sampling.queues import ANEW, READY, Closed, PolicyReader, SlotWriter
 from walle.sampling.slots import Arena, Slot
 from walle.streams import seed_anew
 from walle.system.workers import become_worker
@@ -59,11 +59,6 @@ class SamplerTask:
         return max(block.round for block in self.blocks)
 
     @property
-    def begins_anew(self) -> bool:
-        """Whether nothing saves the lanes' states, so that they cannot continue."""
-        return self.env.saving == "none" and self.episodes_over is None
-
-    @property
     def name(self) -> str:
         """The name in files and messages."""
         return f"sampler-{self.index}"
@@ -73,11 +68,10 @@ class SamplerTask:
         numbers = sorted(int(number) for block in blocks for number in block.numbers)
         return replace(self, lanes=tuple(numbers), start=blocks)
 
-    def build(self, *, anew: bool) -> Sampler:
-        """Makes the lanes and the actor; `anew`: in new episodes, not continuing from `start`.
+    def build(self, *, anew: bool) -> LaneSampler | EpisodeSampler:
+        """Makes the lanes and the actor: in new episodes if `anew`, else continuing from `start`.
 
-        Raises:
-            RestoreError: the environment does not continue from `start`.
+        Raises RestoreError if the environment does not continue from there.
         """
         actor = Actor(self.policy(), self.obs_dim, len(self.lanes), self.clip)
         if self.episodes_over is not None:
@@ -105,7 +99,7 @@ def run_sampler(
         try:
             filler = SlotFiller(task, boards.arrays()[task.index])
             stack.callback(filler.close)
-            experience.ready(anew=filler.anew)
+            experience.send(ANEW if filler.anew else READY)
             round_ = task.first_round
             while task.rounds is None or round_ < task.rounds:
                 filler.timer.switch("wait_slot")
@@ -120,28 +114,23 @@ def run_sampler(
             while True:  # the agent may still learn; `claim` raises Closed when it ends
                 experience.claim()
         except Closed:
-            return
-        except (RolloutError, ConfigError) as error:  # the message and its notes say everything
-            experience.fail("\n".join([str(error), *getattr(error, "__notes__", [])]))
-            sys.exit(1)
-        except BaseException:  # noqa: BLE001 - the agent reports every error
-            experience.fail(traceback.format_exc())
+            pass
+        except BaseException as error:  # noqa: BLE001 - the agent reports every error
+            complete = isinstance(error, RolloutError | ConfigError)  # with its notes
+            text = "\n".join([str(error), *getattr(error, "__notes__", [])])
+            experience.fail(text if complete else traceback.format_exc())
             sys.exit(1)
 
 
 class SlotFiller:
-    """A sampler that fills slots with rollouts and with the times of its work.
-
-    Attributes:
-        timer: measures the sections.
-        anew: whether the lanes started new episodes, because they could not continue.
-    """
+    """A sampler that fills slots with rollouts and with the times of its work."""
 
     def __init__(self, task: SamplerTask, board: IntArray | None = None) -> None:
         """Makes the lanes and the actor; `board`, [2], shows the timer's section, see `Timer`."""
         self._task = task
         self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
-        self.anew = task.first_round > 0 and task.begins_anew
+        unsaved = task.env.saving == "none" and task.episodes_over is None
+        self.anew = task.first_round > 0 and unsaved  # whether lanes start new episodes instead
         try:
             self._sampler = task.build(anew=self.anew)
         except RestoreError:
@@ -150,13 +139,9 @@ class SlotFiller:
         self.timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None, board=board)
 
     def deal(self, blocks: Blocks) -> None:
-        """Continues with other lanes.
-
-        Raises:
-            RestoreError: the environment does not continue from them.
-        """
+        """Continues with other lanes; RestoreError if the environment does not."""
         self.timer.switch("other")
-        self._sampler.close()
+        self._sampler.lanes.close()
         self._sampler = self._task.dealt(blocks).build(anew=False)
 
     def fill(self, slot: Slot, snapshot: PolicySnapshot, round_: int) -> None:
@@ -174,4 +159,4 @@ class SlotFiller:
 
     def close(self) -> None:
         """Closes the lanes."""
-        self._sampler.close()
+        self._sampler.lanes.close()

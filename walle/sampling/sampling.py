@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 from walle.sampling.lane_book import LaneBook
 from walle.sampling.rounds import Round
+from walle.system.supervision import DeathWatch
 from walle.timing import timestamp
 from walle.types import PolicySnapshot
 
@@ -21,12 +22,6 @@ class Replacement(NamedTuple):
     why: str  # how it ended
     exact: bool = True  # whether the results have the same bits as if nothing had happened
     remedy: str = "a new one repeats"  # who does its work
-
-    @classmethod
-    def of_node(cls, node: str, round_: int, why: str) -> Replacement:
-        """A node of a cluster whose samplers are started elsewhere, before that round."""
-        who = f"node {node}"
-        return cls(who, timestamp(), round_, why, remedy="its lanes are collected again from")
 
     @property
     def line(self) -> str:
@@ -98,52 +93,38 @@ class OtherProcesses(Protocol):
     @property
     def sentinels(self) -> list[int]:
         """A handle for each process; it becomes ready when the process ends."""
-        ...
 
-    def report(self) -> None:
-        """Raises WorkerError for the first process that has ended."""
-        ...
+    def check(self) -> None:
+        """Raises WorkerError for the first process that has ended, if there is any."""
 
 
-class Sampling(Protocol):
+class Sampling:
     """The samplers as the agent uses them: it publishes policies and receives rounds.
 
-    Attributes:
-        lanes: the state of all lanes after the last round that was received.
-        events: what happened to samplers.
-        owners: the sampler of each lane in the last round that was received; changes in place.
+    Methods that wait raise WorkerError if a sampler has ended, and Interrupted at a signal.
     """
 
-    owners: list[int]
-    lanes: LaneBook
-    events: EventLog
+    owners: list[int]  # the sampler of each lane in the last received round; changes in place
+    lanes: LaneBook  # the state of all lanes after the last received round
+    events: EventLog  # what happened to samplers
+    _watch: DeathWatch | None = None
 
     def wait_ready(self) -> None:
-        """Waits until every sampler has built its lanes.
-
-        Raises:
-            WorkerError: a sampler ended.
-            Interrupted: a signal arrived while waiting.
-        """
-        ...
+        """Waits until every sampler has built its lanes."""
 
     def publish(self, snapshot: PolicySnapshot) -> None:
         """Makes the policy available to every sampler."""
-        ...
+        raise NotImplementedError
 
     def receive(self) -> Round:
-        """Waits for the next round.
-
-        Raises:
-            WorkerError: a sampler ended.
-            Interrupted: a signal arrived while waiting.
-        """
-        ...
+        """Waits for the next round."""
+        raise NotImplementedError
 
     def busy(self) -> AbstractContextManager[None]:
         """A context for the agent's work in which the death of a worker raises WorkerError."""
-        ...
+        return self._watch.busy() if self._watch else nullcontext()
 
     def close(self) -> None:
         """Ends every sampler and frees the queues."""
-        ...
+        if self._watch:
+            self._watch.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
-import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
@@ -14,12 +14,10 @@ from walle.errors import ConfigError
 from walle.system.machine import memory_bytes
 from walle.system.shared_memory import SharedMemory
 from walle.timing import SAMPLER_SECTIONS
-from walle.types import LANE_FIELDS, STEP_FIELDS, ActionSpace, Rollout
+from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
 
 _ALIGNMENT = 64
 _SECTIONS = ((len(SAMPLER_SECTIONS),), "float64")
-
-
 Layout = Sequence[tuple[tuple[int, ...], str]]  # the shape and the dtype of every array
 
 
@@ -28,35 +26,22 @@ class Arena:
 
     def __init__(self, layout: Layout) -> None:
         self.memory = SharedMemory()
-        self.resize(layout)
-
-    def resize(self, layout: Layout) -> None:
-        """Makes other arrays of the memory; their content is undefined."""
-        self._layout = list(layout)
+        self.layout = layout  # of the arrays now; the content after a change is undefined
 
     def arrays(self) -> list[npt.NDArray[Any]]:
         """Views of the shared memory, in the order of the layout."""
-        memory = self.memory.bytes(sum(_padded(*array) for array in self._layout))
-        start, views = 0, []
-        for shape, dtype in self._layout:
-            length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-            views.append(memory[start : start + length].view(dtype).reshape(shape))
-            start += _padded(shape, dtype)
-        return views
-
-
-def _padded(shape: tuple[int, ...], dtype: str) -> int:
-    length = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return -(-length // _ALIGNMENT) * _ALIGNMENT
+        sizes = [math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in self.layout]
+        padded = (-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
+        *starts, end = accumulate(padded, initial=0)
+        memory = self.memory.bytes(end)
+        return [
+            memory[start : start + size].view(dtype).reshape(shape)
+            for (shape, dtype), start, size in zip(self.layout, starts, sizes, strict=True)
+        ]
 
 
 class RolloutShape(NamedTuple):
-    """The arrays of one sampler's rollouts: T steps of L lanes.
-
-    `packed_lanes` lanes are packed into one column (L = 1), one after the other; 0
-    if each lane has a column. `state` is the width of the policy's memory, `lane_state` the most
-    bytes of a lane's state; 0 if lanes cannot give it, or need none.
-    """
+    """The arrays of one sampler's rollouts: T steps of L lanes."""
 
     steps: int
     lanes: int
@@ -64,26 +49,10 @@ class RolloutShape(NamedTuple):
     obs_dtype: str
     action: tuple[int, ...]
     action_dtype: str
+    # lanes that are packed into one column (L = 1), one after the other; 0 if each has a column
     packed_lanes: int = 0
-    state: int = 0
-    lane_state: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        steps: int,
-        lanes: int,
-        obs_dim: int,
-        action_space: ActionSpace,
-        packed_lanes: int,
-        state: int,
-        lane_state: int = 0,
-        obs_dtype: str = "float32",
-    ) -> RolloutShape:
-        """Builds the shape from the spaces of an environment."""
-        action_dtype = "float32" if isinstance(action_space, gym.spaces.Box) else "int64"
-        arrays = ((obs_dim,), obs_dtype, action_space.shape or (), action_dtype)
-        return cls(steps, lanes, *arrays, packed_lanes, state, lane_state)
+    state: int = 0  # width of the policy's memory
+    lane_state: int = 0  # the most bytes of a lane's state; 0 if lanes have none or need none
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and dtype of every array of a `Rollout` in a slot, in the order of its fields."""
@@ -164,20 +133,17 @@ class Ring:
         """All slots; if `lanes` is given, for rollouts of so many lanes from now on."""
         if lanes is not None:
             self._shape = self._shape._replace(lanes=lanes)
-            self._arena.resize(layout(self._shape) * self.slots)
+            self._arena.layout = layout(self._shape) * self.slots
         arrays = self._arena.arrays()
         width = len(arrays) // self.slots
         return [Slot.of(arrays[i * width : (i + 1) * width]) for i in range(self.slots)]
 
 
 def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) -> None:
-    """Refuses rounds that need more memory than there is; the kernel would kill the run.
+    """Raises ConfigError if rounds need more memory than there is: the kernel would kill the run.
 
     The slots lie in anonymous shared memory, which no size of /dev/shm bounds. The machine's memory
     and the limits of control groups (containers, Slurm) do.
-
-    Raises:
-        ConfigError: the slots of all samplers are larger than that memory.
     """
     needed, there = slots * sum(shape.bytes for shape in shapes), memory_bytes()
     if needed > there:

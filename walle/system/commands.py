@@ -22,9 +22,8 @@ def command_line() -> str:
 def command_of(name: str) -> str:
     """A command such as `walle run` or `python -m walle.run`, as it can be typed here."""
     script = _script()
-    if script is not None:
-        return shlex.join([_typed(script), name])
-    return shlex.join([_typed(sys.executable), "-m", f"walle.{name}"])
+    words = [_typed(script), name] if script else [_typed(sys.executable), "-m", f"walle.{name}"]
+    return shlex.join(words)
 
 
 def _script() -> str | None:

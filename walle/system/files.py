@@ -8,7 +8,7 @@ import stat
 import tempfile
 import weakref
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from walle.system.locks import locked_file, try_lock
@@ -37,9 +37,7 @@ def cache_directory() -> Path:
     """Returns `walle` in the user's cache directory; in TMPDIR if that one is not private.
 
     Every call checks the owner again: whoever can write there chooses the code that a run loads.
-
-    Raises:
-        PermissionError: other users can change both directories.
+    Raises PermissionError if other users can change both directories.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "walle"
     temporary = Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"  # the same for every run
@@ -54,9 +52,7 @@ def private_directory(*candidates: Path) -> Path:
     """Returns the first of `candidates` that no other user but root can change or replace.
 
     Directories that are missing are made with mode 0700, which the last one gets in every case.
-
-    Raises:
-        PermissionError: none of the candidates is private; the message says why.
+    Raises PermissionError, with the reasons, if none of the candidates is private.
     """
     refused = []
     for candidate in candidates:
@@ -96,8 +92,11 @@ class TemporaryDirectory:
     def __init__(self, parent: Path, suffix: str) -> None:
         """Makes a directory in `parent`, with a name that ends in `suffix`."""
         with locked_file(parent / f"{suffix.lstrip('.')}.lock"):
-            for abandoned in parent.glob(f"*{suffix}"):
-                _remove_unless_used(abandoned)
+            for directory in parent.glob(f"*{suffix}"):
+                # Its owner may have ended before it made the lock, or have just removed it.
+                with suppress(FileNotFoundError), (directory / "lock").open("a") as file:
+                    if try_lock(file.fileno()):
+                        shutil.rmtree(directory, ignore_errors=True)
             self.path = Path(tempfile.mkdtemp(suffix, dir=parent))
             lock = ExitStack()
             lock.enter_context(locked_file(self.path / "lock"))
@@ -113,16 +112,6 @@ class TemporaryDirectory:
                 yield self.path
         finally:
             tempfile.tempdir = before
-
-
-def _remove_unless_used(path: Path) -> None:
-    """Removes a directory whose owner has ended, perhaps before it made its lock."""
-    try:
-        with (path / "lock").open("a") as lock:
-            if try_lock(lock.fileno()):
-                shutil.rmtree(path, ignore_errors=True)
-    except FileNotFoundError:
-        return  # its owner has just removed it
 
 
 @contextmanager

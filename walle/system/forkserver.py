@@ -19,27 +19,18 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
+from walle.system import process_tree
 from walle.system.files import TemporaryDirectory, cache_directory, environment
 from walle.system.machine import THREAD_VARIABLES
-from walle.system.process_tree import (
-    LINGER_S,
-    RUN_MARK,
-    WORKER_MARK,
-    adopt_orphans,
-    descendants,
-    end_descendants,
-    end_processes,
-    mark_processes,
-    marked_processes,
-    signal_when_parent_ends,
-    variable_of,
-)
+from walle.system.process_tree import LINGER_S, RUN_MARK, WORKER_MARK
 from walle.system.signals import AGENT_ENDED, FOR_AGENT, blocked_signals
 
 AGENT = "WALLE_AGENT"  # the agent's process id, in the environment of the fork server alone
 _DYING_S = 0.5  # the kernel closes a process's pipes a moment before its end shows
 _LONGEST_PATH = 80  # a socket's name has 107 bytes at most
-_kept: list[TemporaryDirectory] = []  # as long as this process
+# Python's own handle: it alone knows the server's process id and the pipe that ends it.
+_server: Any = forkserver._forkserver
+_kept: list[TemporaryDirectory] = []  # as long as this process lasts
 _WORKERS = (
     "walle.sampling.sampler_process",
     "walle.envs.gymnasium_lanes",
@@ -51,16 +42,16 @@ def keep_processes() -> None:
     """Ends all processes that this one will start when it exits; a second call does nothing."""
     if os.environ.get(RUN_MARK, "").startswith(f"{os.getpid()}-"):
         return
-    adopt_orphans()
-    mark_processes()
+    process_tree.adopt_orphans()
+    process_tree.mark_processes()
     atexit.register(end_all_processes)
 
 
-def start_fork_server(*, for_workers: bool = True) -> None:
+def start_fork_server(*, for_workers: bool = True) -> Any:
     """Starts a server that has torch and MuJoCo loaded: a sampler forks from it in milliseconds.
 
-    Started early, it loads them while this process does its own imports. A second call does
-    nothing.
+    Started early, it loads them while this process does its own imports. A second call only
+    returns the context for processes of the server.
 
     The server and its samplers get their thread limits before they import anything, and never see
     the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
@@ -82,17 +73,18 @@ def start_fork_server(*, for_workers: bool = True) -> None:
     variables = dict.fromkeys(THREAD_VARIABLES, "1") | {AGENT: str(os.getpid())}
     with environment(variables), blocked_signals(*FOR_AGENT):
         forkserver.ensure_running()
+    return context
 
 
 def fork_server() -> int:
     """The process id of the fork server that runs."""
-    return int(_server()._forkserver_pid)
+    return int(_server._forkserver_pid)
 
 
 def fork_server_died(server: int) -> bool:
     """Whether the fork server with this process id has died, even if another one was started."""
     deadline = time.monotonic() + _DYING_S
-    while server == _server()._forkserver_pid:
+    while server == _server._forkserver_pid:
         if os.waitid(os.P_PID, server, os.WEXITED | os.WNOHANG | os.WNOWAIT):  # does not reap it
             return True
         if time.monotonic() > deadline:
@@ -103,40 +95,32 @@ def fork_server_died(server: int) -> bool:
 
 def end_orphans() -> None:
     """Ends the programs that workers left behind when they ended or died."""
-    server = _server()._forkserver_pid
+    server = _server._forkserver_pid
     if server is None:
         return
 
-    def orphans() -> list[int]:
-        """What the server has adopted, except the programs of workers that are alive."""
+    def orphans() -> list[int]:  # without the programs of workers that are alive
         workers = {process.pid or 0 for process in multiprocessing.active_children()}
-        marks = {str(pid) for pid in workers}
-        adopted = descendants(server, spare=workers)
-        return [pid for pid in adopted if variable_of(pid, WORKER_MARK) not in marks]
+        marks = set(map(str, workers))
+        adopted = process_tree.descendants(server, spare=workers)
+        return [pid for pid in adopted if process_tree.variable_of(pid, WORKER_MARK) not in marks]
 
-    end_processes(orphans, LINGER_S)
+    process_tree.end_processes(orphans, LINGER_S)
 
 
 def end_all_processes() -> None:
     """Ends every process that this one has started, when it exits."""
-    server = _server()
-    if server._forkserver_pid is not None:
-        os.kill(server._forkserver_pid, signal.SIGKILL)  # this process adopts its children
-        server._forkserver_pid = None
+    if _server._forkserver_pid is not None:
+        os.kill(_server._forkserver_pid, signal.SIGKILL)  # this process adopts its children
+        _server._forkserver_pid = None
     tracker: Any = resource_tracker._resource_tracker
-    end_descendants(LINGER_S, spare=[tracker._pid])  # the tracker ends with this process
+    process_tree.end_descendants(LINGER_S, spare=[tracker._pid])  # it ends with this process
 
 
 def leave_fork_server() -> None:
     """In a worker: lets the server end with the agent, even if this process still runs."""
-    server = _server()
-    os.close(server._forkserver_alive_fd)
-    server._forkserver_alive_fd = None
-
-
-def _server() -> Any:
-    """Python's own handle: it alone knows the server's process id and the pipe that ends it."""
-    return forkserver._forkserver
+    os.close(_server._forkserver_alive_fd)
+    _server._forkserver_alive_fd = None
 
 
 @contextmanager
@@ -158,7 +142,7 @@ def without_collector() -> Iterator[None]:
 
 def _become_fork_server(agent: int) -> None:
     gc.disable()  # `become_worker` enables it
-    adopt_orphans()
+    process_tree.adopt_orphans()
     server = os.getpid()
     atexit.register(_end_server, server)
     warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")  # an orphan
@@ -169,15 +153,15 @@ def _become_fork_server(agent: int) -> None:
 
     # The agent's end closes a pipe too, but the server looks at it only after its imports.
     signal.signal(AGENT_ENDED, end_without_agent)
-    signal_when_parent_ends(AGENT_ENDED)
+    process_tree.prctl(process_tree.PR_SET_PDEATHSIG, AGENT_ENDED)
     end_without_agent()
 
 
 def _end_server(server: int) -> None:
     if os.getpid() != server:  # a fork
         return
-    end_descendants(LINGER_S)
-    end_processes(marked_processes, LINGER_S)
+    process_tree.end_descendants(LINGER_S)
+    process_tree.end_processes(process_tree.marked_processes, LINGER_S)
     os._exit(0)  # Python would take its time to unload torch
 
 

@@ -16,11 +16,8 @@ from walle.errors import ConfigError, nearest, what_went_wrong
 def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> Any:
     """Imports the object that `path`, "module:Name", names in the setting `key`.
 
-    The object must have the attributes `needs`; `base` says how to get them, such as "derive it
-    from walle.Callback".
-
-    Raises:
-        ConfigError: the module or the name does not exist, or the object lacks an attribute.
+    The object must have the attributes `needs`; `base` is how to get them, such as "derive it from
+    walle.Callback". Raises ConfigError if the module, the name or an attribute is missing.
     """
     where = f"{key}={path!r}"
     module_name, _, name = path.partition(":")
@@ -68,11 +65,7 @@ def _find_example(package: str) -> bool:
 
 
 def require_picklable(key: str, path: str, value: object) -> None:
-    """Checks that `value` can be sent to worker processes.
-
-    Raises:
-        ConfigError: it cannot be pickled, as a lambda or a class inside a function.
-    """
+    """Raises ConfigError if `value` cannot be pickled, as a lambda or a class in a function."""
     try:
         ForkingPickler.dumps(value)
     except (pickle.PicklingError, TypeError, AttributeError) as error:

@@ -13,9 +13,10 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from walle.errors import ConfigError, WalleError
 
@@ -36,8 +37,7 @@ def locked_file(
 ) -> Iterator[int]:
     """Holds the lock of a file in the body; makes the file if it is missing.
 
-    Yields:
-        the file's descriptor. A process that inherits it keeps the lock until it ends.
+    Yields the file's descriptor. A process that inherits it keeps the lock until it ends.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
@@ -69,14 +69,9 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 def is_locked(path: Path) -> bool:
     """Whether a process on any machine that shares the file holds its lock exclusively."""
-    try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return False
-    try:
-        return not try_lock(descriptor, shared=True)
-    finally:
-        os.close(descriptor)
+    with suppress(FileNotFoundError), path.open("r+") as file:
+        return not try_lock(file.fileno(), shared=True)
+    return False
 
 
 @cache  # once
@@ -92,22 +87,16 @@ class DirectoryLost(WalleError):  # noqa: N818 - it names the fault
     """The directory of a run was deleted or moved while the run wrote to it."""
 
 
-class RunDirectory:
+class RunDirectory(NamedTuple):
     """A directory that this run has locked."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
-        """Use `run_directory`; `descriptor` is the open directory."""
-        self.path = path
-        self._descriptor = descriptor
+    path: Path
+    descriptor: int  # of the open directory
 
     def check(self) -> None:
-        """Checks that the path still leads to the directory that was locked.
-
-        Raises:
-            DirectoryLost: it does not.
-        """
+        """Raises DirectoryLost if the path no longer leads to the directory that was locked."""
         try:
-            if os.path.samestat(os.stat(self.path), os.fstat(self._descriptor)):
+            if os.path.samestat(os.stat(self.path), os.fstat(self.descriptor)):
                 return
         except OSError as error:
             if error.errno not in _GONE:
@@ -120,11 +109,7 @@ class RunDirectory:
 
 @contextmanager
 def run_directory(path: Path) -> Iterator[RunDirectory]:
-    """Makes the directory, and keeps every other run out of it in the body.
-
-    Raises:
-        ConfigError: another run uses the directory.
-    """
+    """Makes the directory, and keeps other runs out in the body; ConfigError if one uses it."""
     path.mkdir(parents=True, exist_ok=True)
     with _run_lock(path) as file:
         os.ftruncate(file, 0)
@@ -148,8 +133,7 @@ def refuse_used(path: Path) -> None:
             raise
 
 
-@contextmanager
-def _run_lock(path: Path) -> Iterator[int]:
+def _run_lock(path: Path) -> AbstractContextManager[int]:
     """Locks a run's directory; waits a moment, as another run may only check the lock."""
 
     def refusal(file: int) -> ConfigError:
@@ -160,5 +144,4 @@ def _run_lock(path: Path) -> Iterator[int]:
             "directory with hydra.run.dir=..."
         )
 
-    with locked_file(path / RUN_LOCK, _WAIT_S, refusal=refusal) as file:
-        yield file
+    return locked_file(path / RUN_LOCK, _WAIT_S, refusal=refusal)

@@ -28,10 +28,7 @@ def memory_bytes() -> int:
 
 
 def memory_limits(root: Path = Path("/")) -> list[int]:
-    """The limits of memory in bytes of this process's control groups, of both versions.
-
-    The kernel counts shared memory too, and ends a process that would exceed a limit.
-    """
+    """The memory limits in bytes of this process's control groups; shared memory counts too."""
     file, limits = root / "proc/self/cgroup", []
     for line in file.read_text().splitlines() if file.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -74,10 +71,9 @@ def clock_mhz(cores: Sequence[int]) -> float | None:
 
 
 def busy_s(cores: Sequence[int]) -> float | None:
-    """Seconds that `cores` have been busy since the machine started, summed over them.
+    """Busy seconds of `cores` since the machine started, with time that a host gave to others.
 
-    Time that a virtual machine's host gave to others counts too (steal). None if the kernel does
-    not show it.
+    None if the kernel does not show it.
     """
     times = psutil.cpu_times(percpu=True)
     if max(cores) >= len(times):

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import psutil
 
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # the signal when the thread that started this process ends
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.005
 UNKILLABLE_S = 10.0
@@ -25,18 +25,10 @@ RUN_MARK, WORKER_MARK = "WALLE_RUN", "WALLE_WORKER"
 
 
 def die_with_parent(parent: int) -> None:
-    """Asks the kernel to send SIGKILL to this process when its parent dies, however it dies.
-
-    If the parent has already died, this process ends here.
-    """
-    signal_when_parent_ends(signal.SIGKILL)
+    """Asks the kernel to kill this process when its parent dies; ends it here if it has died."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def signal_when_parent_ends(number: int) -> None:
-    """Asks the kernel for a signal when the thread that started this process ends."""
-    _prctl(PR_SET_PDEATHSIG, number)
 
 
 def adopt_orphans() -> None:
@@ -44,10 +36,11 @@ def adopt_orphans() -> None:
 
     `descendants` then also finds a process that left its session or whose parent has died.
     """
-    _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _prctl(option: int, value: int) -> None:
+def prctl(option: int, value: int) -> None:
+    """Sets an attribute of this process; see the manual page of prctl."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(option, value, 0, 0, 0) != 0:
         errno = ctypes.get_errno()
@@ -81,8 +74,8 @@ def mark_processes() -> None:
 def marked_processes() -> list[int]:
     """The other processes with the mark of this one; empty without a mark."""
     mark = os.environ.get(RUN_MARK)
-    others = [pid for pid in psutil.pids() if mark and pid != os.getpid()]
-    return [pid for pid in others if variable_of(pid, RUN_MARK) == mark]
+    others = set(psutil.pids()) - {os.getpid()}
+    return [pid for pid in others if mark and variable_of(pid, RUN_MARK) == mark]
 
 
 def variable_of(pid: int, name: str) -> str | None:
@@ -90,18 +83,17 @@ def variable_of(pid: int, name: str) -> str | None:
 
     None if it had no such variable, has ended or belongs to another user.
     """
-    try:
+    with suppress(psutil.Error, OSError):
         value: str | None = psutil.Process(pid).environ().get(name)
-    except (psutil.Error, OSError):
-        return None
-    return value
+        return value
+    return None
 
 
 def end_descendants(linger_s: float, spare: Collection[int] = ()) -> list[int]:
-    """Ends and reaps every descendant of this process.
+    """Ends and reaps every descendant of this process; returns what `end_processes` returns.
 
     The caller must have called `adopt_orphans` before it started the first of these processes. The
-    children in `spare` are left alone, with all their descendants; see also `end_processes`.
+    children in `spare` are left alone, with all their descendants.
     """
 
     def alive() -> list[int]:
@@ -118,11 +110,8 @@ def end_processes(find: Callable[[], Collection[int]], linger_s: float) -> list[
 
     Each gets SIGTERM first, and SIGKILL if it is still alive `linger_s` later. Python's tracker
     of shared memory uses that time: it ignores SIGTERM, frees the memory that dead processes left
-    behind, and then ends by itself.
-
-    Returns:
-        the processes that SIGKILL did not end within ten seconds, such as one that waits inside
-        the kernel for a broken disk; empty in all other cases.
+    behind, and then ends by itself. Returns the processes that SIGKILL did not end within ten
+    seconds, such as one that waits inside the kernel for a broken disk.
     """
     kill_at = time.monotonic() + linger_s
     signalled: set[int] = set()

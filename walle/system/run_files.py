@@ -53,11 +53,9 @@ def read_status(directory: Path) -> dict[str, Any]:
         content = json.loads((directory / STATUS).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError, ValueError):  # also wrong JSON, wrong UTF-8
         return {}
-    if not isinstance(content, dict):
-        return {}
     return {
         name: value
-        for name, value in content.items()
+        for name, value in (content.items() if isinstance(content, dict) else ())
         if value is None or isinstance(value, _TYPES.get(name, object))
     }
 

@@ -37,11 +37,7 @@ class SharedMemory:
         self._descriptor = state["_descriptor"].detach()
 
     def bytes(self, length: int) -> npt.NDArray[np.uint8]:
-        """The first `length` bytes, which are 0 before they are written.
-
-        Raises:
-            OSError: there is no memory.
-        """
+        """The first `length` bytes, 0 before they are written; OSError if there is no memory."""
         if self._memory is None or len(self._memory) < length:
             if self._reserve:
                 os.posix_fallocate(self._descriptor, 0, max(1, length))

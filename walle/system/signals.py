@@ -30,20 +30,16 @@ def signal_handlers(
     # the signals that stay ignored if they were ignored before, as `nohup` does with SIGHUP
     keep_ignored: Collection[int] = (signal.SIGHUP,),
 ) -> Iterator[None]:
-    """Calls a function with the number of each signal that arrives during the body.
+    """Calls a function with the number of each signal in the body; only in the main thread."""
 
-    Outside the main thread, which alone can install handlers, it does nothing.
-    """
+    def handle(number: int, _: Any) -> None:
+        handlers[signal.Signals(number)](number)
+
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
-        for number, handler in handlers.items():
-            if number in keep_ignored and signal.getsignal(number) == signal.SIG_IGN:
-                continue
-
-            def handle(number: int, _: Any, call: Callable[[int], object] = handler) -> None:
-                call(number)
-
-            before[number] = signal.signal(number, handle)
+        for number in handlers:
+            if number not in keep_ignored or signal.getsignal(number) != signal.SIG_IGN:
+                before[number] = signal.signal(number, handle)
     try:
         yield
     finally:
@@ -63,12 +59,8 @@ class Signals:
     def __init__(self) -> None:
         self.received: int | None = None
         self._breaks_off = self._save_requested = False
-        self._reader, self._writer = multiprocessing.Pipe(duplex=False)
-
-    @property
-    def waitable(self) -> Any:
-        """An object for `multiprocessing.connection.wait`, ready when the end was asked for."""
-        return self._reader
+        # `waitable`, for `multiprocessing.connection.wait`, is ready when the end was asked for.
+        self.waitable, self._writer = multiprocessing.Pipe(duplex=False)
 
     def arrived(self) -> bool:
         """Whether a signal has asked for the end."""
@@ -134,8 +126,7 @@ def reader_may_leave() -> Iterator[None]:
 def leave_terminal() -> None:
     """Discards all further output that does not go to a file.
 
-    After a SIGHUP the terminal may be closed, and writing a line to it raises an error; so does
-    writing to a program that the same closing has ended.
+    After a SIGHUP, writing to the closed terminal, or to a program that ended with it, is an error.
     """
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import wait
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from walle.errors import WorkerError
 from walle.system.signals import DEATH, SILENT
@@ -36,13 +36,13 @@ class DeathWatch:
         self._busy = self._reporting = self._closed = False
         self._changed = os.eventfd(0)
         self._thread: threading.Thread | None = None
-        if threading.current_thread() is not threading.main_thread():
-            return
-        signal.signal(DEATH, lambda *_: self._report_ended())
-        self._thread = threading.Thread(
-            target=self._interrupt, args=[threading.get_ident()], name="walle-watch", daemon=True
-        )
-        self._thread.start()
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(DEATH, lambda *_: self._report_ended())
+            main = threading.get_ident()
+            self._thread = threading.Thread(
+                target=self._interrupt, args=[main], name="walle-watch", daemon=True
+            )
+            self._thread.start()
 
     def watch(self, sentinels: Iterable[int]) -> None:
         """Watches these processes instead; call it before the former sentinels are closed."""
@@ -135,11 +135,7 @@ class Watchdog:
 
     @contextmanager
     def over(self, what: str) -> Iterator[None]:
-        """Watches the body, which `what` names; outside the main thread it only prints a line.
-
-        Raises:
-            WorkerError: the body lasted longer than twice the limit.
-        """
+        """Watches the body, which `what` names; outside the main thread it only prints a line."""
         done, start, limit_s = threading.Event(), time.monotonic(), self.limit.seconds
         main = threading.current_thread() is threading.main_thread()
         ident = threading.get_ident()
@@ -179,14 +175,6 @@ class Watchdog:
         self.limit.note(time.monotonic() - start)
 
 
-class SilentWorker(NamedTuple):
-    """A worker that is silent: its number, for how long, and what to do about it."""
-
-    worker: int
-    seconds: float
-    remedy: Literal["name", "replace"]
-
-
 class Silence:
     """The time for which each worker has owed its next result; see `TimeLimit`.
 
@@ -222,17 +210,18 @@ class Silence:
         ]
         return max(0.0, min(limits) - self._clock()) if limits else None
 
-    def overdue(self) -> list[SilentWorker]:
-        """The workers to name now, once each, and those to replace."""
-        silent, now, limit_s = [], self._clock(), self.limit.seconds
+    def overdue(self) -> list[tuple[int, float, Literal["name", "replace"]]]:
+        """The workers to name now, once each, and those to replace; with the seconds of each."""
+        silent: list[tuple[int, float, Literal["name", "replace"]]] = []
+        now, limit_s = self._clock(), self.limit.seconds
         for worker, since in enumerate(self._since):
             if since is None or now - since < limit_s:
                 continue
-            if now - since >= 2 * limit_s and worker in self._named:
-                silent.append(SilentWorker(worker, now - since, "replace"))
-            elif worker not in self._named:
+            if worker not in self._named:
                 self._named.add(worker)
-                silent.append(SilentWorker(worker, now - since, "name"))
+                silent.append((worker, now - since, "name"))
+            elif now - since >= 2 * limit_s:
+                silent.append((worker, now - since, "replace"))
         return silent
 
 
@@ -242,12 +231,11 @@ class Restarts:
     def __init__(self, most: int, key: str = "sampler.restarts") -> None:
         """Allows `most` restarts in the run, as the setting `key` says."""
         self._most, self._key = most, key
-        self._left = most
         self._by_round: Counter[tuple[int, int]] = Counter()
 
     def reason_against(self, worker: int, round_: int) -> str:
         """Why the worker may not be replaced in that round; empty if it may."""
-        if self._left <= 0:
+        if self._by_round.total() >= self._most:
             return f"{self._key}={self._most} allows no further replacement"
         if self._by_round[worker, round_] >= AT_MOST_A_ROUND:
             return f"its round {round_} failed {AT_MOST_A_ROUND + 1} times: the fault comes back"
@@ -257,6 +245,5 @@ class Restarts:
         """`reason_against`; if there is none, counts a restart."""
         reason = self.reason_against(worker, round_)
         if not reason:
-            self._left -= 1
             self._by_round[worker, round_] += 1
         return reason

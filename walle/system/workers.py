@@ -18,24 +18,16 @@ from typing import Any
 import torch
 
 from walle.errors import ConfigError
-from walle.system.forkserver import (
-    fork_server,
-    fork_server_died,
-    leave_fork_server,
-    start_fork_server,
-)
-from walle.system.process_tree import (
-    LINGER_S,
-    WORKER_MARK,
-    end_descendants,
-    end_processes,
-    marked_processes,
-)
+from walle.system import forkserver, process_tree
+from walle.system.process_tree import LINGER_S
 from walle.system.signals import FOR_AGENT
 
 _STARTS = 3  # attempts to start a worker, each with a new fork server
 _UNKNOWN = 255  # what multiprocessing reports without its fork server; a process may exit with it
-_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+_REASONS = dict.fromkeys(
+    (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL),
+    "; native code of the environment or of a library failed",
+) | {signal.SIGKILL: "; was it out of memory?"}
 
 
 class Worker:
@@ -47,16 +39,16 @@ class Worker:
 
     def __init__(self, name: str, target: Callable[..., None], args: Sequence[Any]) -> None:
         for left in reversed(range(_STARTS)):
-            context = forkserver_context()
+            context = forkserver.start_fork_server()
             self._process = context.Process(target=target, args=args, name=name, daemon=True)
-            self._server = fork_server()
+            self._server = forkserver.fork_server()
             try:
                 self._process.start()
                 break
             except (EOFError, OSError):  # another server is started if this one died meanwhile
-                if not left or not fork_server_died(self._server):
+                if not left or not forkserver.fork_server_died(self._server):
                     raise
-        self._server = fork_server()
+        self._server = forkserver.fork_server()
         self.name, self.pid = name, int(self._process.pid)
         try:
             self.sentinel = os.pidfd_open(self.pid)
@@ -79,7 +71,7 @@ class Worker:
         self._process.join()
         code = self._process.exitcode
         who = f"{self.name} (pid {self.pid})"
-        if code == _UNKNOWN and fork_server_died(self._server):
+        if code == _UNKNOWN and forkserver.fork_server_died(self._server):
             return f"{who} ended, and the fork server, which could say how, had died"
         if code >= 0:  # a worker that ends in order is not asked, and an exception is reported
             reason = "the environment or a library called os._exit or exit in C"
@@ -88,10 +80,7 @@ class Worker:
             name = signal.Signals(-code).name
         except ValueError:  # real-time signals have no names
             name = f"signal {-code}"
-        reasons = dict.fromkeys(
-            _FAULTS, "; native code of the environment or of a library failed"
-        ) | {signal.SIGKILL: "; was it out of memory?"}
-        return f"{who} was killed by {name}{reasons.get(-code, '')}"
+        return f"{who} was killed by {name}{_REASONS.get(-code, '')}"
 
     def close(self) -> None:
         """Frees the handles of a process that has ended."""
@@ -109,18 +98,8 @@ def end_all(workers: Sequence[Worker], grace_s: float) -> None:
         worker.close()
 
 
-def forkserver_context() -> Any:
-    """A multiprocessing context whose fork server runs and has loaded the workers' modules."""
-    start_fork_server()
-    return multiprocessing.get_context("forkserver")
-
-
 def allow_files(needed: int) -> None:
-    """Raises this process's limit of open files to `needed` where it is lower.
-
-    Raises:
-        ConfigError: the system allows fewer.
-    """
+    """Raises this process's limit of open files; ConfigError if the system allows fewer."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return
@@ -148,8 +127,8 @@ def become_worker(threads: int) -> None:
         signal.signal(number, lambda *_: None)
         signal.siginterrupt(number, False)  # native code need not expect EINTR
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_AGENT)
-    leave_fork_server()
-    os.environ[WORKER_MARK] = str(os.getpid())
+    forkserver.leave_fork_server()
+    os.environ[process_tree.WORKER_MARK] = str(os.getpid())
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # that of the listing itself
             os.set_inheritable(descriptor, descriptor <= 2)
@@ -162,12 +141,9 @@ def become_worker(threads: int) -> None:
 
 
 def _die_with_agent(server: int) -> None:
-    """Ends this process and its programs when the agent's process ends, for whatever reason.
-
-    A waiting worker sees its pipes close; this thread ends a busy worker.
-    """
+    """Ends this process and its programs when the agent ends: a busy worker sees no closed pipe."""
     _agent_ends_within(None)
-    end_descendants(LINGER_S)
+    process_tree.end_descendants(LINGER_S)
     _end_without(server)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -176,9 +152,9 @@ def _end_without(server: int) -> None:
     """Ends what this worker leaves behind if the fork server, which would do so, was killed."""
     if os.getppid() == server:
         return
-    end_descendants(LINGER_S)
+    process_tree.end_descendants(LINGER_S)
     if _agent_ends_within(LINGER_S):
-        end_processes(marked_processes, LINGER_S)
+        process_tree.end_processes(process_tree.marked_processes, LINGER_S)
 
 
 def _agent_ends_within(seconds: float | None) -> bool:

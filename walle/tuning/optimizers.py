@@ -1,8 +1,10 @@
-"""Optuna's samplers and pruners by their names."""
+"""Optuna's samplers and pruners by their names, and what a pruner sees of running jobs."""
 
 from __future__ import annotations
 
+import csv
 import inspect
+import statistics
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -18,8 +20,11 @@ from optuna.distributions import (
 )
 from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler
+from optuna.trial import Trial
 
 from walle.errors import ConfigError, nearest
+from walle.launcher.composing import Job, StopRule
+from walle.launcher.records import finite_number
 
 # Their sequence of points is one for the whole study.
 ONE_SEQUENCE = ("QMCSampler", "GridSampler")
@@ -115,3 +120,63 @@ def _all_values(key: str, values: BaseDistribution) -> list[Any]:
         f"hydra.sweeper.sampler=grid with an interval for {key}, which has infinitely many values; "
         "give choice(...) or range(...)"
     )
+
+
+def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
+    """The launcher's rule for a batch of trials, by the overrides of their jobs.
+
+    The value of a trial at an evaluation is the median over the seeds that have started, once all
+    of them have reached it. New values are reported to Optuna, and the pruner is asked after each
+    of them. The last evaluation is the result itself and prunes nothing.
+    """
+    jobs: dict[int, dict[int, Job]] = {trial.number: {} for trial in trials.values()}
+    # An earlier launch may have reported some evaluations of a trial.
+    reported = {
+        trial.number: {*trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values}
+        for trial in trials.values()
+    }
+    pruned: dict[int, str] = {}
+
+    def reason_to_stop(job: Job, *, starts: bool = True) -> str | None:
+        trial = trials.get(job.identity.overrides)
+        if trial is None:
+            return None
+        number = trial.number
+        if not starts or number in pruned:
+            return pruned.get(number)
+        jobs[number][job.num] = job
+        values = [evaluations(seed_job) for seed_job in jobs[number].values()]
+        for step in sorted(set.intersection(*map(set, values)) - reported[number]):
+            value = statistics.median(by_step[step] for by_step in values)
+            trial.report(value, step)
+            reported[number].add(step)
+            if trial.should_prune():
+                reason = f"was pruned after evaluation {step} with {value:.4g}"
+                pruned[number] = f"trial {number} {reason}"
+                break
+        return pruned.get(number)
+
+    return reason_to_stop
+
+
+def evaluations(job: Job) -> dict[int, float]:
+    """The mean return of each evaluation of a job so far, by its number, without the last one.
+
+    With the key `eval.every`, an evaluation's number counts how many such intervals had passed:
+    runs whose rounds have other lengths are compared at the same point. Otherwise it is its row,
+    from 1.
+    """
+    file = job.directory / "eval.csv"
+    if not file.exists():
+        return {}
+    text = file.read_text(encoding="utf-8", errors="replace")
+    config = job.identity.config
+    every, total = (finite_number(config.get(key)) for key in ("eval.every", "total_steps"))
+    values: dict[int, float] = {}
+    rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
+    for row, cells in enumerate(rows, start=1):
+        value, steps = (finite_number(cells.get(key)) for key in ("return_mean", "env_steps"))
+        if value is None or (total is not None and steps is not None and steps >= total):
+            continue
+        values.setdefault(row if not every or steps is None else int(steps // every), value)
+    return values

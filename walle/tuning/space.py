@@ -70,16 +70,16 @@ def read_space(
         for key, value in params.items()
     ]
     overrides = parser.parse_overrides([*written, *arguments])
-    parsed = {f"{each.key_or_group}@{each.package or ''}": each for each in overrides}
-    swept = {each.get_key_element(): each for each in parsed.values() if each.is_sweep_override()}
+    parsed = {f"{item.key_or_group}@{item.package or ''}": item for item in overrides}
+    swept = {item.get_key_element(): item for item in parsed.values() if item.is_sweep_override()}
     if not swept:
         raise ConfigError(
             "hydra/sweeper=walle_optuna has nothing to search: give a setting several values, such "
             "as algo.learning_rate=tag(log,interval(1e-4,1e-2)) or algo=ppo,a2c"
         )
-    fixed = tuple(str(each.input_line) for each in parsed.values() if not each.is_sweep_override())
-    texts = {key: str(each.input_line).partition("=")[2] for key, each in swept.items()}
-    return Space(fixed, {key: distribution(each) for key, each in swept.items()}, texts)
+    fixed = tuple(str(item.input_line) for item in parsed.values() if not item.is_sweep_override())
+    texts = {key: str(item.input_line).partition("=")[2] for key, item in swept.items()}
+    return Space(fixed, {key: distribution(item) for key, item in swept.items()}, texts)
 
 
 def distribution(override: Override) -> BaseDistribution:
@@ -126,8 +126,7 @@ def _distribution(sweep: Sweep, *, log: bool) -> BaseDistribution:
         if all(isinstance(value, int) for value in values):
             return IntDistribution(int(low), int(high), log=log, step=int(step))
         return FloatDistribution(float(low), float(high), step=float(step))
-    if not isinstance(sweep, ChoiceSweep):
-        raise ValueError(f"{type(sweep).__name__} has no meaning in a search; give choice(a,b)")  # noqa: TRY004
+    assert isinstance(sweep, ChoiceSweep)
     if log:
         raise ValueError("choices have no scale; give tag(log, interval(low,high))")
     return CategoricalDistribution(list({text(v): v for v in map(_category, sweep.list)}.values()))

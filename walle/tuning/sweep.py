@@ -1,51 +1,57 @@
-"""A search from start to end: asks for settings, launches jobs, records their results."""
+"""A search from start to end: asks for settings, launches jobs, records their results.
+
+Its study, a journal that several launchers may share, records the trials and their results.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import logging
+import os
+import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import optuna
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
-from hydra.types import HydraContext, TaskFunction
+from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from optuna.pruners import BasePruner
-from optuna.trial import Trial, TrialState
+from optuna.distributions import BaseDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.trial import FrozenTrial, Trial, TrialState
 
-from walle.errors import ConfigError
-from walle.launcher.composing import Composed, PlanError, compose, hydra_config, validate
-from walle.launcher.launch import JobFailedError
-from walle.launcher.records import MANIFEST
+from walle.errors import ConfigError, check_bounds
+from walle.launcher.composing import Composed, compose, hydra_config, validate, written_values
+from walle.launcher.launch import JobFailedError, refuse
+from walle.launcher.records import MANIFEST, same
+from walle.system.files import write_atomically
 from walle.system.format import count_text
-from walle.tuning.optimizers import make_pruner, make_sampler
-from walle.tuning.pruning import TrialPruner
-from walle.tuning.results import Results
-from walle.tuning.settings import WalleOptunaConf, check_settings, seeds_of
-from walle.tuning.space import Space, read_space
-from walle.tuning.study import ERROR, JOURNAL, JobEnd, Study, only_search
+from walle.system.identity import Flat, flatten
+from walle.system.locks import locked_file
+from walle.tuning.optimizers import make_pruner, make_sampler, trial_stop_rule
+from walle.tuning.settings import WalleOptunaConf
+from walle.tuning.space import Space, plain, read_space, text
 
 log = logging.getLogger(__name__)
 
-BAD_INPUT = 2
+JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
+SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
+WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
+FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search continues
 BY_EVALUATION = (None, "eval", "best")  # values of `objective` that evaluations show in advance
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Ends the program with one line and code 2 where settings cannot work."""
-    try:
-        yield
-    except (ConfigError, PlanError) as error:
-        print(error, file=sys.stderr)
-        raise SystemExit(BAD_INPUT) from None
+RESULTS, TRIALS, EXPERIMENT = "optimization_results.yaml", "trials.csv", "experiment/best.yaml"
+PRIMARY = "config"  # the experiment holds what is different from it
+NOT_SETTINGS = ("name", "seed")  # what an experiment leaves to its user
 
 
 class Search:
@@ -60,8 +66,7 @@ class Search:
     ) -> None:
         self._settings, self._context, self._config = settings, context, config
         self._failures = 0
-        with _refusing():
-            check_settings(settings)
+        self._written: int | None = None  # the number of the best trial when it was last written
         launcher = config.hydra.launcher
         exists = (Path(str(config.hydra.sweep.dir)) / MANIFEST).exists()
         if "resume" in launcher and launcher.resume is None and exists:  # a study always resumes
@@ -79,24 +84,42 @@ class Search:
                 trial is complete, and 128 + signal when the search was stopped.
         """
         setup_globals()
-        configure_log(self._config.hydra.hydra_logging, self._config.hydra.verbose)
+        settings, context, config = self._settings, self._context, self._config
+        configure_log(config.hydra.hydra_logging, config.hydra.verbose)
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self._sweep = Path(str(self._config.hydra.sweep.dir))  # the launcher may have moved it
-        with _refusing():
-            parser = OverridesParser.create(config_loader=self._context.config_loader)
-            self._space = read_space(self._settings.params, arguments, parser)
-            self._seeds = read_seeds(self._settings, self._space, self._config)
-            self._pruner = checked_pruner(self._settings, self._space, self._launcher, self._config)
-            prunes = self._settings.pruner is not None
-            check_ends(self._context, self._config, self._space, prunes=prunes)
-            if self._config.hydra.launcher.get("dry_run"):  # the plan of the first trial
-                for key, written in self._space.written.items():
+        self._sweep = Path(str(config.hydra.sweep.dir))  # the launcher may have moved it
+        try:
+            check_bounds(settings, "hydra.sweeper")
+            parser = OverridesParser.create(config_loader=context.config_loader)
+            self._space = space = read_space(settings.params, arguments, parser)
+            self._seeds = read_seeds(settings, space, config)
+            check_optimizers(settings, space, self._launcher, config)
+            check_ends(context, config, space, prunes=settings.pruner is not None)
+            if config.hydra.launcher.get("dry_run"):  # the plan of the first trial
+                for key, written in space.written.items():
                     log.info(f"searches {key}={written}")
-                self._launcher.launch(self._jobs(next(self._space.ends())), initial_job_idx=0)
+                self._launcher.launch(self._jobs(next(space.ends())), initial_job_idx=0)
                 return
             with only_search(self._sweep):
-                OmegaConf.save(self._config, self._sweep / "multirun.yaml")
-                self._search(self._open())
+                OmegaConf.save(config, self._sweep / "multirun.yaml")
+                ignored = ("name", *(config.hydra.launcher.get("hash_ignore") or ()))
+                fixed = [kept for kept in space.fixed if kept.partition("=")[0] not in ignored]
+                objective = config.get("objective")
+                usual = "minimize" if objective == "wall_s" else "maximize"
+                search = {
+                    "space": space.written,
+                    "fixed": sorted(fixed),
+                    "seeds": self._seeds,
+                    "objective": objective,
+                    "every": OmegaConf.select(config, "eval.every"),
+                }
+                direction, values = settings.direction or usual, space.distributions
+                self._study = Study(
+                    self._sweep, settings, direction=direction, search=search, space=values
+                )
+                self._search()
+        except ConfigError as error:
+            refuse(error)
 
     def _jobs(self, point: Any) -> list[list[str]]:
         """The overrides of each job of a trial."""
@@ -106,52 +129,27 @@ class Search:
         rest = [text for text in overrides if not text.lstrip("+").startswith("seed=")]
         return [[*rest, f"seed={seed}"] for seed in self._seeds]
 
-    def _open(self) -> Study:
-        settings, config = self._settings, self._config
-        ignored = ("name", *(config.hydra.launcher.get("hash_ignore") or ()))
-        fixed = [text for text in self._space.fixed if text.partition("=")[0] not in ignored]
-        objective = config.get("objective")
-        direction = settings.direction or ("minimize" if objective == "wall_s" else "maximize")
-        return Study(
-            Path(settings.storage) if settings.storage else self._sweep / JOURNAL,
-            self._sweep,
-            name=settings.study_name,
-            direction="minimize" if direction == "minimize" else "maximize",
-            search={
-                "space": self._space.written,
-                "fixed": sorted(fixed),
-                "seeds": self._seeds,
-                "objective": objective,
-                "every": OmegaConf.select(config, "eval.every"),
-            },
-            space=self._space.distributions,
-            sampler=lambda number: make_sampler(
-                settings.sampler, settings.seed, number, self._space.distributions
-            ),
-            pruner=self._pruner,
-            n_trials=settings.n_trials,
-        )
-
-    def _search(self, study: Study) -> None:
+    def _search(self) -> None:
         """Runs batches of trials until the study has all of them, or time is over."""
-        ended = len(study.finished())
+        study = self._study
+        recorded = study.study.get_trials(deepcopy=False)
+        ended = sum(trial.state.is_finished() for trial in recorded)
         parts = [f"{ended} of {study.n_trials} trials have ended"] if ended else []
         if study.resumed:
             parts.append(f"{count_text(study.resumed, 'interrupted trial')} will resume")
         log.info("; ".join([f"study {study.journal}", *parts]))
         if ended >= study.n_trials and not study.resumed:
             log.info(f"raise hydra.sweeper.n_trials={study.n_trials} to continue the search")
-        results = Results(study, self._sweep, self._context, self._config)
         start_s, limit_s = time.monotonic(), self._settings.timeout_s
         try:
             while trials := study.ask(self._settings.n_jobs):
-                self._run(study, trials)
-                results.write()
+                self._run(trials)
+                self._write()
                 if limit_s is not None and time.monotonic() - start_s > limit_s:
                     log.info(f"no further trial: hydra.sweeper.timeout_s={limit_s:g} have passed")
                     break
         finally:
-            results.write()
+            self._write()
         if study.exhausted:
             log.info("the sampler has tried every point of the search space")
         if others := study.elsewhere():
@@ -162,24 +160,34 @@ class Search:
             raise SystemExit(1)
         log.info(f"best: trial {best.number} with {best.value:.6g}; see {self._sweep}")
 
-    def _run(self, study: Study, trials: Sequence[Trial]) -> None:
+    def _run(self, trials: Sequence[Trial]) -> None:
         """Launches the jobs of some trials, and records in the study how they ended."""
-        possible = [trial for trial in trials if not self._refuse(study, trial)]
-        jobs = {trial.number: self._jobs(trial.params) for trial in possible}
+        jobs: dict[Trial, list[list[str]]] = {}
+        for trial in trials:
+            overrides = self._space.overrides(trial.params)
+            reason = None
+            if self._config.hydra.launcher.get("validate"):  # else there is no need to compose it
+                job = compose(self._context, self._config, overrides, ())
+                reason = refusal(job, self._config)
+            if reason is None:
+                jobs[trial] = self._jobs(trial.params)
+            else:  # no job can have the trial's settings
+                self._failures += 1
+                self._study.tell(trial, overrides, [], reason)
         if jobs:
             if self._settings.pruner is not None:
-                owners = [(tuple(job), trial) for trial in possible for job in jobs[trial.number]]
-                launcher: Any = self._launcher  # `checked_pruner` has looked at it
-                launcher.watch(TrialPruner(dict(reversed(owners))))
-            listed = [job for each in jobs.values() for job in each]
+                owners = [(tuple(job), trial) for trial, texts in jobs.items() for job in texts]
+                launcher: Any = self._launcher  # `check_optimizers` has looked at it
+                launcher.watch(trial_stop_rule(dict(reversed(owners))))
+            listed = [job for texts in jobs.values() for job in texts]
             # The number of the next job, for launchers that keep no record of the directory.
             numbers = [int(path.name) for path in self._sweep.glob("*") if path.name.isdigit()]
             first_num = 1 + max(numbers, default=-1)
             results = list(self._launcher.launch(listed, initial_job_idx=first_num))
-            for trial in possible:
-                ends = [job_end(results.pop(0), self._sweep) for _ in jobs[trial.number]]
+            for trial, texts in jobs.items():
+                ends = [job_end(results.pop(0), self._sweep) for _ in texts]
                 self._failures += sum(end.state == "failed" for end in ends)
-                self._tell(study, trial, ends)
+                self._study.tell(trial, self._space.overrides(trial.params), ends)
         launcher = self._config.hydra.launcher
         most = 1 if launcher.get("on_failure") == "stop" else launcher.get("max_failures")
         if most is not None and self._failures >= most:
@@ -190,29 +198,84 @@ class Search:
             )
             raise SystemExit(1)
 
-    def _refuse(self, study: Study, trial: Trial) -> bool:
-        """Whether no job can have the trial's settings, which then counts as a failure."""
-        overrides = self._space.overrides(trial.params)
-        reason = refusal(self._context, self._config, overrides)
-        if reason is not None:
-            trial.set_user_attr(ERROR, reason)
-            self._failures += 1
-            self._tell(study, trial, [])
-        return reason is not None
-
-    def _tell(self, study: Study, trial: Trial, ends: Sequence[JobEnd]) -> None:
-        state = study.tell(trial, self._space.overrides(trial.params), ends)
-        if state == TrialState.RUNNING:
+    def _write(self) -> None:
+        """Writes trials.csv, and the best settings where another trial is the best one."""
+        study, best = self._study, self._study.best()
+        write_atomically(self._sweep / TRIALS, trial_table(study))
+        if best is None or best.number == self._written:
             return
-        ended, best = study.study.get_trials(deepcopy=False)[trial.number], study.best()
-        what = f"failed: {ended.user_attrs.get(ERROR)}"
-        if state == TrialState.PRUNED:
-            what = "pruned"
-        elif ended.value is not None:
-            what = f"{ended.value:.6g}"
-        so_far = f", best {best.value:.6g} (trial {best.number})" if best else ""
-        values = " ".join(self._space.overrides(trial.params)[len(self._space.fixed) :])
-        log.info(f"trial {trial.number} of {study.n_trials}: {what}{so_far}: {values}")
+        self._written = best.number
+        results = {
+            "name": "optuna",
+            "best_params": {key: plain(value) for key, value in best.params.items()},
+            "best_value": best.value,
+            "best_trial": best.number,
+            "journal": os.path.relpath(study.journal, self._sweep),
+            "study": study.study.study_name,
+        }
+        write_atomically(self._sweep / RESULTS, OmegaConf.to_yaml(OmegaConf.create(results)))
+        (self._sweep / EXPERIMENT).parent.mkdir(exist_ok=True)
+        seeds = f", the median over the seeds {self._seeds}" if self._seeds else ""
+        trial = f"Trial {best.number} of {study.n_trials} of {study.journal.name}"
+        head = f"# @package _global_\n# {trial}: {best.value:.6g}{seeds}.\n"
+        settings = best_settings(best, self._context, self._config)
+        write_atomically(self._sweep / EXPERIMENT, head + OmegaConf.to_yaml(settings))
+
+
+def trial_table(study: Study) -> str:
+    """The content of trials.csv."""
+    rows: list[Mapping[str, Any]] = [
+        {
+            "trial": trial.number,
+            "state": trial.state.name.lower(),
+            "value": trial.value if trial.state == TrialState.COMPLETE else None,
+            **{key: text(value) for key, value in trial.params.items()},
+            "evaluations": len(trial.intermediate_values),
+            "last_evaluation": trial.intermediate_values.get(trial.last_step or 0),
+            "duration_s": trial.duration and round(trial.duration.total_seconds(), 1),
+            "launcher": trial.user_attrs.get(SWEEP),
+            "jobs": " ".join(trial.user_attrs.get(JOBS, [])),
+            "error": trial.user_attrs.get(ERROR),
+        }
+        for trial in study.study.get_trials(deepcopy=False)
+    ]
+    names = dict.fromkeys(["trial", "state", "value", *(name for row in rows for name in row)])
+    output = io.StringIO()
+    writer = csv.DictWriter(output, fieldnames=list(names))
+    writer.writeheader()
+    writer.writerows(rows)
+    return output.getvalue()
+
+
+def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) -> DictConfig:
+    """The best trial's settings as an experiment.
+
+    It holds what was searched, and whatever else differs from the primary config. An application
+    without a primary config of that name has no defaults.
+    """
+    loader: Any = context.config_loader
+    job = loader.load_sweep_config(config, list(best.user_attrs.get(OVERRIDES, [])))
+    groups: dict[str, str] = {}
+    before: Flat = {}
+    if loader.repository.config_exists(PRIMARY):
+        usual = loader.load_configuration(PRIMARY, [], run_mode=RunMode.RUN).hydra.runtime.choices
+        groups = {
+            str(key): str(option)
+            for key, option in job.hydra.runtime.choices.items()
+            if "/" not in str(key) and key in usual and usual[key] != option
+        }
+        chosen = [f"{key}={option}" for key, option in groups.items()]
+        primary = loader.load_configuration(PRIMARY, chosen, run_mode=RunMode.RUN)
+        before = flatten(written_values(primary))
+    content = OmegaConf.create({})
+    if groups:
+        content.defaults = [{f"override /{key}": option} for key, option in groups.items()]
+    absent, searched = object(), {key.lstrip("+") for key in best.params}
+    for key, value in flatten(written_values(job)).items():
+        differs = key not in NOT_SETTINGS and not same(before.get(key, absent), value)
+        if key in searched or differs:
+            OmegaConf.update(content, key, value)
+    return content
 
 
 def job_end(result: JobReturn, sweep: Path) -> JobEnd:
@@ -237,39 +300,49 @@ def read_seeds(settings: WalleOptunaConf, space: Space, config: DictConfig) -> l
             f"seed={space.written['seed']}: the best seed says nothing about settings; for the "
             "median over seeds give hydra.sweeper.seeds=[1,2,3]"
         )
-    given = [text for text in space.fixed if text.lstrip("+").startswith("seed=")]
-    if given and isinstance(settings.seeds, list):
+    fixed = [text for text in space.fixed if text.lstrip("+").startswith("seed=")]
+    if fixed and isinstance(settings.seeds, list):
         raise ConfigError(
-            f"{given[0]} contradicts hydra.sweeper.seeds={settings.seeds}: drop one of the two"
+            f"{fixed[0]} contradicts hydra.sweeper.seeds={settings.seeds}: drop one of the two"
         )
-    return seeds_of(settings.seeds, int(config.get("seed") or 0))
+    if settings.seeds is None:
+        return None
+    listed = settings.seeds if isinstance(settings.seeds, list) else []
+    if type(settings.seeds) is int and settings.seeds > 0:
+        first = int(config.get("seed") or 0)
+        listed = list(range(first, first + settings.seeds))
+    if not listed or len({seed for seed in listed if type(seed) is int}) < len(listed):
+        raise ConfigError(
+            f"hydra.sweeper.seeds={settings.seeds}: give a list of different whole numbers, as in "
+            "[1,2,3], or how many"
+        )
+    return listed
 
 
-def checked_pruner(
+def check_optimizers(
     settings: WalleOptunaConf, space: Space, launcher: Any, config: DictConfig
-) -> BasePruner:
-    """Makes the pruner; makes a sampler too, to find wrong options.
+) -> None:
+    """Makes a sampler and the pruner, to find wrong options.
 
     Raises:
         ConfigError: an option is wrong, the launcher cannot stop jobs, or evaluations do not show
             the objective.
     """
     make_sampler(settings.sampler, 0, 0, space.distributions)
-    pruner = make_pruner(settings.pruner)
+    make_pruner(settings.pruner)
     if settings.pruner is None:
-        return pruner
-    what = f"hydra.sweeper.pruner={settings.pruner}"
+        return
+    what, objective = f"hydra.sweeper.pruner={settings.pruner}", config.get("objective")
     if not hasattr(launcher, "watch"):
         raise ConfigError(
             f"{what}: {type(launcher).__name__} cannot stop jobs; use hydra/launcher=walle, or "
             "leave the pruner out"
         )
-    if (objective := config.get("objective")) not in BY_EVALUATION:
+    if objective not in BY_EVALUATION:
         raise ConfigError(
             f"{what} compares evaluations, which say nothing of objective={objective}; leave the "
             "pruner out"
         )
-    return pruner
 
 
 def check_ends(
@@ -283,35 +356,197 @@ def check_ends(
         HydraException: a key or an option does not exist.
     """
     jobs = [compose(context, config, space.overrides(point), ()) for point in space.ends()]
-    refused = [_refusal(job, config) for job in jobs]
+    refused = [refusal(job, config) for job in jobs]
     if all(refused):
         raise ConfigError(f"no end of the search space can run: {refused[0]}")
-    for job in jobs if prunes else ():
-        settings = job.identity.config
-        if not {"eval.every", "total_steps"} <= settings.keys():
-            return  # another application: unknown
-        every = settings["eval.every"]
-        if every is not None and float(every) < float(settings["total_steps"]):
-            return
-    if prunes:
-        settings = jobs[0].identity.config
+    settings = [job.identity.config for job in jobs]
+    if not prunes or not all({"eval.every", "total_steps"} <= keys.keys() for keys in settings):
+        return  # another application: unknown
+    pairs = [(keys["eval.every"], keys["total_steps"]) for keys in settings]
+    if all(every is None or float(every) >= float(total) for every, total in pairs):
+        every, total = pairs[0]
         raise ConfigError(
-            f"hydra.sweeper.pruner would prune nothing: the only evaluation of a job is at its end,"
-            f" by eval.every={settings['eval.every']} and total_steps={settings['total_steps']};"
-            " use a smaller eval.every, or leave the pruner out"
+            "hydra.sweeper.pruner would prune nothing: the only evaluation of a job is at its end, "
+            f"by eval.every={every} and total_steps={total}; use a smaller eval.every, or leave "
+            "the pruner out"
         )
 
 
-def refusal(context: HydraContext, config: DictConfig, overrides: Sequence[str]) -> str | None:
-    """Why the launcher's `validate` refuses a job with these overrides; None if it does not."""
-    if not config.hydra.launcher.get("validate"):
-        return None
-    return _refusal(compose(context, config, overrides, ()), config)
-
-
-def _refusal(job: Composed, config: DictConfig) -> str | None:
+def refusal(job: Composed, config: DictConfig) -> str | None:
+    """Why the launcher's `validate` refuses a job; None if it does not."""
     try:
         validate([job], config.hydra.launcher.get("validate"))
-    except PlanError as error:
+    except ConfigError as error:
         return str(error).removeprefix(f"{' '.join(job.identity.overrides)}: ")
     return None
+
+
+class JobEnd(NamedTuple):
+    """How a job of a trial ended."""
+
+    state: str  # completed, failed, pruned, interrupted or pending
+    value: Any  # what it returned; the error of a job that did not complete
+    directory: Path  # where it wrote
+
+
+def only_search(sweep: Path) -> AbstractContextManager[int]:
+    """Keeps every other search out of a sweep's directory in the body, or raises `ConfigError`."""
+    sweep.mkdir(parents=True, exist_ok=True)
+    error = ConfigError(
+        f"another search is running in {sweep}: wait for it or end it; to share its study, use "
+        "another name and the same hydra.sweeper.storage"
+    )
+    return locked_file(sweep / SEARCHING, 0.0, refusal=lambda _: error)
+
+
+class Study:
+    """A study in a journal, as one launcher sees it."""
+
+    def __init__(
+        self,
+        sweep: Path,
+        settings: WalleOptunaConf,
+        *,
+        direction: str,
+        search: Mapping[str, Any],
+        space: Mapping[str, BaseDistribution],
+    ) -> None:
+        """Opens the study; makes it if the journal does not hold it.
+
+        All launchers of a study must have `search` in common, as JSON holds it.
+
+        Raises:
+            ConfigError: the journal holds another study of this name, or is damaged.
+        """
+        self.journal = Path(settings.storage) if settings.storage else sweep / JOURNAL
+        self._settings, self._space, self.n_trials = settings, space, settings.n_trials
+        self.exhausted = False  # whether the sampler has tried every point
+        self._home = self.journal.absolute().parent
+        self._sweep = os.path.relpath(sweep.absolute(), self._home)
+        self._home.mkdir(parents=True, exist_ok=True)
+        with locked_file(Path(f"{self.journal}{ASKING}")):
+            self.study = _opened(self.journal, settings, direction)
+            wanted = json.loads(json.dumps({**search, "direction": direction}))
+            recorded = self.study.user_attrs.get(SEARCH)
+            if recorded is None:
+                self.study.set_user_attr(SEARCH, wanted)
+            elif keys := [key for key in wanted if wanted[key] != recorded.get(key)]:
+                key = keys[0]
+                before, now = (json.dumps(content.get(key)) for content in (recorded, wanted))
+                raise ConfigError(
+                    f"{self.journal} holds a study with {WORDS.get(key, key)} {before}, not {now}; "
+                    "undo the change, or give the new study another name (or "
+                    "hydra.sweeper.study_name)"
+                )
+            running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+            # A trial without a launcher belongs to one that was killed while it asked for it.
+            launchers = (self._sweep, None)
+            mine = [trial for trial in running if trial.user_attrs.get(SWEEP) in launchers]
+        self._interrupted = [Trial(self.study, trial._trial_id) for trial in mine]
+        self.resumed = len(self._interrupted)
+
+    def ask(self, count: int) -> list[Trial]:
+        """The next trials, at most `count`: first those that were interrupted in an earlier launch.
+
+        Each has a value for every key of the search space; a trial keeps those that it has.
+        """
+        sampler, seed = self._settings.sampler, self._settings.seed
+        trials = [self._interrupted.pop(0) for _ in range(min(count, len(self._interrupted)))]
+        with locked_file(Path(f"{self.journal}{ASKING}")):  # one launcher at a time counts and asks
+            for trial in trials:  # it was interrupted before it had a value for every key
+                for key, values in self._space.items():
+                    trial._suggest(key, values)
+            # Somebody may have put trials into the queue, to be asked for first.
+            waiting = self.study.get_trials(deepcopy=False, states=[TrialState.WAITING])
+            started = len(self.study.get_trials(deepcopy=False)) - len(waiting)
+            last = started if self.exhausted else min(started + count - len(trials), self.n_trials)
+            for number in range(started, last):
+                self.study.sampler = make_sampler(sampler, seed, number, self._space)
+                trials.append(self.study.ask({**self._space}))
+                trials[-1].set_user_attr(SWEEP, self._sweep)
+        return trials
+
+    def tell(
+        self, trial: Trial, overrides: Sequence[str], ends: Sequence[JobEnd], refused: str = ""
+    ) -> TrialState:
+        """Records how the jobs of a trial ended; a trial with unfinished jobs resumes later.
+
+        A trial that was `refused` has no jobs.
+        """
+        directories = [os.path.relpath(end.directory.absolute(), self._home) for end in ends]
+        trial.set_user_attr(JOBS, directories)
+        trial.set_user_attr(OVERRIDES, list(overrides))
+        states = {end.state for end in ends}
+        if "pending" in states and not states & FAILED:  # the launcher was stopped before
+            return TrialState.RUNNING
+        errors = [refused] if refused else [str(end.value) for end in ends if end.state in FAILED]
+        state = TrialState.FAIL
+        value: float | None = None
+        if ends and not errors and "pruned" in states:
+            state = TrialState.PRUNED
+        elif ends and not errors:
+            errors = [
+                f"{end.directory} returned {end.value!r}, which is no number: a search needs one; "
+                "for walle see objective and eval.every"
+                for end in ends
+                if not isinstance(end.value, int | float) or end.value != end.value
+            ]
+            if not errors:
+                state = TrialState.COMPLETE
+                value = float(statistics.median(end.value for end in ends))
+        if errors:
+            trial.set_user_attr(ERROR, errors[0])
+        try:
+            self.study.tell(trial, value, state)
+        except RuntimeError as error:  # raised by a sampler without further points
+            if "Study.stop" not in str(error):
+                raise
+            self.exhausted = True
+        what = "pruned" if state == TrialState.PRUNED else f"failed: {next(iter(errors), None)}"
+        if value is not None:
+            what = f"{value:.6g}"
+        best = self.best()
+        so_far = f", best {best.value:.6g} (trial {best.number})" if best else ""
+        values = " ".join(f"{key}={text(value)}" for key, value in trial.params.items())
+        log.info(f"trial {trial.number} of {self.n_trials}: {what}{so_far}: {values}")
+        return state
+
+    def elsewhere(self) -> list[str]:
+        """The directories of other launchers with trials that have not ended."""
+        running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+        return sorted({str(trial.user_attrs.get(SWEEP)) for trial in running} - {self._sweep})
+
+    def best(self) -> FrozenTrial | None:
+        """The best trial; None before one is complete."""
+        try:
+            return self.study.best_trial
+        except ValueError:
+            return None
+
+
+def _opened(journal: Path, settings: WalleOptunaConf, direction: str) -> optuna.Study:
+    pruner = make_pruner(settings.pruner)
+    if journal.exists():  # Optuna would fail at a line that a launcher could not finish
+        lock = JournalFileSymlinkLock(str(journal))
+        lock.acquire()
+        try:
+            content = journal.read_bytes()
+            complete = content.rfind(b"\n") + 1
+            if complete < len(content):
+                os.truncate(journal, complete)
+        finally:
+            lock.release()
+    try:
+        storage = JournalStorage(JournalFileBackend(str(journal)))
+        return optuna.create_study(
+            study_name=settings.study_name,
+            storage=storage,
+            direction=optuna.study.StudyDirection[direction.upper()],
+            pruner=pruner,
+            load_if_exists=True,
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{journal} is no journal of Optuna, or damaged ({error}); give another file with "
+            "hydra.sweeper.storage"
+        ) from error

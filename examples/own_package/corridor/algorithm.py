@@ -8,9 +8,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos.base import AlgorithmSettings, Capabilities
+from walle.algos.base import AlgorithmSettings, Capabilities, Problem
 from walle.algos.on_policy.experience import Normalizers
-from walle.algos.problem import Problem
 from walle.errors import positive, within
 from walle.learning import returns
 from walle.learning.adam import AdamSettings, AdamState

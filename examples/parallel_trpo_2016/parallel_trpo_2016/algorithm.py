@@ -25,12 +25,11 @@ from torch import Tensor
 
 from parallel_trpo_2016.adaptive_rounds import BATCH_MAX, KINDS, AdaptiveRounds
 from parallel_trpo_2016.baseline import EpisodeClock, LinearBaseline
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import StepBatch
 from walle.algos.on_policy.experience import Experience
 from walle.algos.on_policy.trpo import TrustRegion, TrustRegionSettings
-from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive
 from walle.learning import losses
 from walle.learning.step import Divisible

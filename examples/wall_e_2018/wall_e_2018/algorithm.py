@@ -24,9 +24,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from walle.algos.base import Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.ppo_kl import PPOKL, PPOKLBatch, PPOKLSettings
-from walle.algos.problem import Problem
 from walle.learning.adam import Result
 from walle.nets.factory import NetSettings
 from walle.nets.mlp import Layout

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 import walle
 from tests.conftest import read
 from walle.agent import checkpoint
-from walle.agent.callbacks.calling import Callbacks, make_callbacks
+from walle.agent.callbacks import Callbacks, make_callbacks
 from walle.config import compose, validate
 from walle.config.checks import CALLBACK_METHODS
 from walle.errors import CallbackError, ConfigError
@@ -209,14 +209,13 @@ class Yes(walle.Callback):
 
 
 def calling(callback):
-    recorder = SimpleNamespace(wall_s=0.0, return_mean=None, eval_mean=None)
+    recorder = SimpleNamespace(tracker=SimpleNamespace(return_mean=None), eval_mean=None)
     return Callbacks({"mine": callback}, Timer(("callbacks", "other")), None, recorder)
 
 
 def test_a_hook_returns_true_false_or_nothing():
-    found = SimpleNamespace(number=1, env_steps=8, metrics={})
     with pytest.raises(CallbackError, match="mine returned 'yes' from on_round: return True"):
-        calling(Yes()).round(found)
+        calling(Yes()).call("on_round", walle.RoundInfo, 1, 8, metrics={})
 
 
 def test_a_state_that_no_checkpoint_can_hold_is_refused():

@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from walle.agent.sinks import describe
-from walle.agent.sinks.describing import Speed, flat, section, settings, summary
+from walle.agent.sinks import Speed, describe, flat, section, settings, summary
 from walle.system.run_files import update_status
 
 CONFIG = {

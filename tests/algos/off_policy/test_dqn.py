@@ -103,7 +103,7 @@ def test_epsilon_is_1_until_learning_starts_and_falls_in_a_line():
     algorithm = made("env=cartpole", "algo.exploration_fraction=0.8", "algo.exploration_final=0.1")
     found = []
     for steps in (0, 48, 48, 48, 96, 96):
-        algorithm.due.insert(steps)
+        algorithm.env_steps += steps
         found.append(float(algorithm.snapshot().vector[algorithm.policy.layout.size - 1]))
     assert found == pytest.approx([1, 1, 0.55, 0.325, 0.1, 0.1])  # 192 steps long
 

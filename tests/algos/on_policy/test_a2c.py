@@ -14,7 +14,7 @@ SMALL = ("algo=a2c", "batch_size=64", "sampler.lanes=8", "algo.compile=false")
 def test_targets_are_n_step_returns():
     algorithm, rollout = trained(1, *SMALL, "env=pendulum")
     x = algorithm.normalizers.experience(rollout)
-    batch = algorithm.batch(x)
+    batch = algorithm.batch(x, algorithm.vector)
     assert not x.ended.any()
     with torch.no_grad():
         last = algorithm.networks.value_function(algorithm.vector)(x.states[64:])
@@ -26,11 +26,11 @@ def test_targets_are_n_step_returns():
 def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
     plain = ("algo.schedule=constant", "algo.normalize_rewards=false")
     algorithm, rollout = trained(0, *SMALL, "env=cartpole", *plain)
-    batch = algorithm.batch(algorithm.normalizers.experience(rollout))
+    batch = algorithm.batch(algorithm.normalizers.experience(rollout), algorithm.vector)
     vector = algorithm.vector.clone().requires_grad_()
     policy, critic = algorithm.networks.split(vector)
-    log_prob = algorithm.policy.dist(policy, batch.obs)[range(64), batch.action]
-    error = algorithm.critic(critic, batch.obs) - batch.target
+    log_prob = algorithm.policy.dist(policy, batch.inputs)[range(64), batch.action]
+    error = algorithm.critic(critic, batch.inputs) - batch.target
     loss = -(log_prob * batch.advantage).mean() + 0.5 * error.square().mean()
     (gradient,) = torch.autograd.grad(loss, vector)
     settings = AdamSettings(epsilon=1e-5, max_grad_norm=0.5)

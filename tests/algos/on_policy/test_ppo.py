@@ -7,8 +7,8 @@ import torch
 from walle.algos import REGISTRY, load
 from walle.config import compose, config_directory
 from walle.errors import ConfigError
+from walle.sampling.process_sampling import SerialSampling
 from walle.sampling.sampling import EventLog
-from walle.sampling.serial_sampling import SerialSampling
 from walle.system.signals import Signals
 from walle.system.supervision import Watchdog
 from walle.training import make_algorithm, make_problem, make_tasks, rollout_shape

@@ -17,7 +17,7 @@ def test_the_papers_times_are_in_seconds() -> None:
 
 
 def test_ticks_beyond_the_axis() -> None:
-    _, (axes,) = style.panels(1)
+    _, (axes,) = style.panels(1, height=2.5)
     axes.set_xticks([1, 8], ["one", "eight"])
     published.extend_ticks(axes, published.collection())
     labels = [tick.get_text() for tick in axes.get_xticklabels()]
@@ -30,5 +30,5 @@ def test_another_size_of_iterations_is_said() -> None:
 
 
 def test_published_returns_of_a_task() -> None:
-    assert set(published.returns("Hopper")["task"]) == {"Hopper"}
-    assert published.returns("NoSuchTask").empty
+    assert set(published.returns("Hopper-v5", "ppo_kl")["task"]) == {"Hopper"}
+    assert published.returns("NoSuchTask", "ppo").empty

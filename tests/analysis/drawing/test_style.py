@@ -30,13 +30,13 @@ def test_neighbouring_lines_differ_in_everything() -> None:
 
 def test_small_multiples_have_as_many_axes_as_asked_for() -> None:
     for count, widths in ((1, style.COLUMN_INCHES), (5, style.PAGE_INCHES)):
-        figure, axes = style.small_multiples(count, height=2.0)
+        figure, axes = style.panels(count, height=2.0)
         assert len(axes) == len(figure.axes) == count
         assert figure.get_figwidth() == widths
 
 
 def test_ticks_and_scales() -> None:
-    _, (axes,) = style.panels(1)
+    _, (axes,) = style.panels(1, height=2.5)
     axes.plot([1, 8], [2, 4])
     style.scale_axes(axes, {1: 1.0, 8.0: 8.0}, log=False, hollow=True)
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["1", "8"]

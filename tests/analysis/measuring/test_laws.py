@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.analysis.measuring.test_groups import measured
-from tests.analysis.synthetic import Job, set_columns, write_sweep
+from tests.analysis.synthetic import Job, cell, set_columns, write_sweep
 from walle.analysis.measuring import laws
 from walle.analysis.measuring.groups import Cell, share_spread
 from walle.analysis.measuring.laws import (
@@ -35,7 +35,7 @@ def test_amdahl_is_recovered_exactly_without_noise() -> None:
     assert law.time_1 == pytest.approx(3)
     assert law.serial == pytest.approx(0.1)
     assert law.coherence == 0
-    assert law.limit == pytest.approx(10)
+    assert 1 / law.serial == pytest.approx(10)
 
 
 def test_universal_scalability_law_is_recovered_exactly_without_noise() -> None:
@@ -86,7 +86,7 @@ def cells(rng: np.random.Generator, law: laws.Law, noise: float, seeds: int = 5)
     for n in N:
         values = law.time(n) * (1 + noise * rng.standard_normal(seeds))
         names = tuple(f"{n}-{i}" for i in range(seeds))
-        found.append(Cell("", n, values, mean_draws(values, rng, 400), names, seeds, False))
+        found.append(cell(n, values, mean_draws(values, rng, 400), names))
     return found
 
 
@@ -121,7 +121,7 @@ def test_in_words() -> None:
 def exact(law: laws.Law, workers: Sequence[float] = N, values: int = 3) -> list[Cell]:
     """Cells whose repeats agree on the times of the law."""
     times = {n: law.time(n) * np.ones(values) for n in workers}
-    return [Cell("", n, x, np.full(40, x[0]), ("run",), 1, False) for n, x in times.items()]
+    return [cell(n, x, np.full(40, x[0]), ("run",)) for n, x in times.items()]
 
 
 def uncertain(workers: Sequence[float], coherence: float = 0.0) -> list[Cell]:
@@ -131,8 +131,7 @@ def uncertain(workers: Sequence[float], coherence: float = 0.0) -> list[Cell]:
     for n in workers:
         low, mean, high = (float(law.time(n)) for law in three)
         draws = np.repeat([low, mean, high], [10, 20, 10])
-        cell = Cell("", n, np.array([low, high]), draws, ("a", "b"), 2, False, freedom=math.inf)
-        found.append(cell)
+        found.append(cell(n, [low, high], draws, ("a", "b"), math.inf))
     return found
 
 
@@ -167,8 +166,8 @@ def pair(deviation: float, dof: float, *, seconds: tuple[float, float] = (8.0, 3
     """Two cells, of which the second one is uncertain."""
     second = seconds[1] * np.exp(deviation * normal_draws(generator(), 400))
     return [
-        Cell("", 1, np.full(2, 8.0), np.full(400, seconds[0]), ("a", "b"), 2, False, freedom=dof),
-        Cell("", 2, np.full(2, seconds[1]), second, ("c", "d"), 2, False, freedom=dof),
+        cell(1, np.full(2, 8.0), np.full(400, seconds[0]), ("a", "b"), dof),
+        cell(2, np.full(2, seconds[1]), second, ("c", "d"), dof),
     ]
 
 
@@ -224,7 +223,7 @@ def test_both_laws_and_their_best_number_of_samplers_in_words() -> None:
 
 def test_a_law_without_limit_in_words() -> None:
     better_than_perfect = [
-        Cell("", n, np.full(3, 5 / n**1.2), np.full(40, 5 / n**1.2), ("run",), 1, False) for n in N
+        cell(n, np.full(3, 5 / n**1.2), np.full(40, 5 / n**1.2), ("run",)) for n in N
     ]
     amdahl, usl = describe(better_than_perfect, None)
     assert amdahl == "Amdahl (5 points): serial fraction 0% [0%, 0%], so no limit in sight."

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
-from walle.analysis.measuring.scores import evaluated, final_returns, final_scores
+from walle.analysis.loading.directories import Run, Scalar
+from walle.analysis.measuring.scores import (
+    ANY,
+    evaluated,
+    final_returns,
+    final_scores,
+    possible_returns,
+    possible_values,
+)
+from walle.analysis.measuring.stats import Interval
 from walle.analysis.runs import load
 
 
@@ -48,3 +59,31 @@ def test_a_longer_run_is_read_where_the_shorter_one_ends(tmp_path: Path) -> None
     assert found.cut == 20 * 2048
     values = sweep.iterations[sweep.iterations["run"] == "0"]["return_mean"].to_numpy(float)
     assert found.of["0"] == np.mean(values[18:20])
+
+
+def run(**config: Scalar) -> Run:
+    named = {key.replace("__", "."): value for key, value in config.items()}
+    return Run(Path("0"), "0", {"env.id": "CartPole-v1", **named}, {}, {})
+
+
+def test_returns_of_known_tasks_have_ends() -> None:
+    assert possible_returns([run()]) == (0, 500)
+    assert possible_returns([replace(run(), config={"env.id": "Pendulum-v1"})])[1] == 0
+    unknown = replace(run(), config={"env.id": "Ant-v5"})
+    assert possible_returns([run(), unknown]) == ANY
+    assert possible_returns([]) == ANY
+    assert possible_values("return_round_mean", [run()]) == (0, 500)
+    assert possible_values("return_round_std", [run()]) == (0, math.inf)
+
+
+def test_a_task_with_settings_of_its_own_is_not_the_table_s() -> None:
+    assert possible_returns([run(env__kwargs__gravity=1)]) == ANY
+    assert possible_returns([run(env__episode_limit=1000)]) == ANY
+    assert possible_returns([run(env__episode_limit="null")]) == (0, 500)
+
+
+def test_an_interval_ends_where_values_are_impossible() -> None:
+    assert Interval(243.5, -241.4, 728.4).within(0, 500) == (243.5, 0, 500)
+    assert Interval(600, 500, 700).within(0, 500) == (600, 500, 600)  # the estimate stays inside
+    assert math.isnan(Interval(3).within(0, 1).low)
+    assert possible_values("collect_share")[0] == 0

@@ -8,9 +8,8 @@ import pytest
 
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
 from walle.launcher.workers.backend import Follower
 from walle.launcher.workers.claims import RELEASED, Claims, Stops
 from walle.launcher.workers.submission import Submission
@@ -53,7 +52,7 @@ def running(follower, num, attempts=1):
 
 
 def test_jobs_that_start_change_hands_and_end(follower):
-    claims = Claims(follower._submission.directory, "a")
+    claims = Claims(follower.submission.directory, "a")
     steps = iter(range(9))
 
     def ask(arrays):
@@ -93,7 +92,7 @@ def test_jobs_that_start_change_hands_and_end(follower):
 
 
 def test_jobs_whose_workers_have_all_gone(follower):
-    claims = Claims(follower._submission.directory, "a")
+    claims = Claims(follower.submission.directory, "a")
     claims.take(0, 0)
     running(follower, 0)
     follower._ask = lambda arrays: {}
@@ -115,7 +114,7 @@ def test_a_signal_ends_the_waiting(follower):
 
 
 def test_workers_are_asked_to_stop_jobs_and_not_to_start_those_that_wait(follower):
-    claims, asked = Claims(follower._submission.directory, "a"), []
+    claims, asked = Claims(follower.submission.directory, "a"), []
     claims.take(0, 0)
     claims.take(1, 0)
     running(follower, 0)
@@ -130,13 +129,13 @@ def test_workers_are_asked_to_stop_jobs_and_not_to_start_those_that_wait(followe
     follower.follow([])
     assert asked[:3] == [(0, True), (1, True), (2, False)]
     assert set(asked[3:]) == {(0, True)}  # the others have been told
-    stops = Stops(follower._submission.directory)
+    stops = Stops(follower.submission.directory)
     reasons = [stops(job) for job in follower._plan.jobs]
     assert reasons == [None, "trial 1 was pruned", "trial 2 was pruned"]
 
 
 def test_a_job_that_was_stopped_before_its_start_has_ended(follower):
-    claims = Claims(follower._submission.directory, "a")
+    claims = Claims(follower.submission.directory, "a")
     for num in range(3):
         update_status(follower._plan.jobs[num].directory, state="pruned", error="behind")
         claims.take(num, 0)
@@ -147,7 +146,7 @@ def test_a_job_that_was_stopped_before_its_start_has_ended(follower):
 
 
 def test_no_job_is_stopped_after_its_end(follower):
-    claims = Claims(follower._submission.directory, "a")
+    claims = Claims(follower.submission.directory, "a")
     claims.take(0, 0)
     claims.end(0, 0, "completed")
     update_status(follower._plan.jobs[0].directory, state="completed", cores=[0])

@@ -16,7 +16,6 @@ from walle.launcher.workers.claims import (
     ClaimedJobs,
     ClaimLostError,
     Claims,
-    Liveness,
     Stops,
 )
 
@@ -74,41 +73,47 @@ def test_a_job_that_ends_while_another_worker_claims_it_is_over(tmp_path):
     assert other.newest()[7] == Claim(7, 1, "completed")
 
 
+def observing(claims, now_s):
+    none, clock = Resources([], []), lambda: now_s[0]
+    jobs = {"nums": (), "is_locked": bool}
+    return ClaimedJobs((), (), none, claims=claims, stale_s=60, clock=clock, **jobs)
+
+
 def test_workers_are_judged_by_changes_and_not_by_their_clocks(tmp_path):
     now_s = [1e9]  # of a host whose clock is years away from that of the files
     claims = Claims(tmp_path, "worker")
     claims.take(0, 0)
     claim = claims.newest()[0]
-    observer = Liveness(claims, stale_s=60, clock=lambda: now_s[0])
+    observer = observing(claims, now_s)
     heart = tmp_path / "alive" / "worker"
 
     heart.write_text("41")
-    assert observer.check(claim) == "unknown"
+    assert observer.liveness(claim) == "unknown"
     now_s[0] += 59
-    assert observer.check(claim) == "unknown"
+    assert observer.liveness(claim) == "unknown"
     heart.write_text("42")
-    assert observer.check(claim) == "alive"
+    assert observer.liveness(claim) == "alive"
     now_s[0] += 59
-    assert observer.check(claim) == "alive"  # slow, but it has not vanished
+    assert observer.liveness(claim) == "alive"  # slow, but it has not vanished
     now_s[0] += 2
-    assert observer.check(claim) == "vanished"
+    assert observer.liveness(claim) == "vanished"
     heart.write_text("7")  # it was only frozen: any change is a sign of life
-    assert observer.check(claim) == "alive"
+    assert observer.liveness(claim) == "alive"
     now_s[0] += 61
-    assert observer.check(claim) == "vanished"
+    assert observer.liveness(claim) == "vanished"
 
 
 def test_a_new_observer_waits_before_it_calls_a_worker_vanished(tmp_path):
     now_s = [0.0]
     claims = Claims(tmp_path, "gone")
     claims.take(0, 0)
-    observer = Liveness(claims, stale_s=60, clock=lambda: now_s[0])
-    assert observer.check(claims.newest()[0]) == "unknown"  # no heartbeat at all
+    observer = observing(claims, now_s)
+    assert observer.liveness(claims.newest()[0]) == "unknown"  # no heartbeat at all
     now_s[0] += 61
-    assert observer.check(claims.newest()[0]) == "vanished"
+    assert observer.liveness(claims.newest()[0]) == "vanished"
 
 
-def test_the_heartbeat_goes_on_in_the_body_and_ends_with_it(tmp_path):
+def test_the_heartbeat_continues_in_the_body_and_ends_with_it(tmp_path):
     claims = Claims(tmp_path, "worker")
     with claims.beating(0.01):
         first = claims.heartbeat("worker")
@@ -213,11 +218,11 @@ def test_two_workers_share_the_jobs(cluster):
         a.release(job)
         a.settle(job, "completed")
     assert taken(a) == []
-    assert not a.is_over()
+    assert not a._claims.all_over(NUMS)
     for job in (2, 3):
         b.release(job)
         b.settle(job, "failed")
-    assert a.is_over()
+    assert a._claims.all_over(NUMS)
     assert taken(cluster.worker("late")) == []
 
 

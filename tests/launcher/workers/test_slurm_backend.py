@@ -6,11 +6,10 @@ import pytest
 
 from walle.launcher.allocation import Need
 from walle.launcher.composing import Job
-from walle.launcher.identity import Identity
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest
+from walle.launcher.records import Identity, Manifest
 from walle.launcher.settings import SlurmConf, WalleLauncherConf
-from walle.launcher.workers.slurm_backend import SlurmBackend, worker_cores
+from walle.launcher.workers.backend import SlurmBackend
 
 
 def plan(cores, swept=("seed",), *, exclusive=False, jobs=4):
@@ -25,7 +24,7 @@ def workers(of, exclusive=None, **settings):
     backend = object.__new__(SlurmBackend)
     backend._slurm = SlurmConf(**settings)
     backend._settings = WalleLauncherConf(backend="slurm", exclusive=exclusive)
-    return backend._count(of), worker_cores(of, backend._slurm)
+    return backend._size(of)
 
 
 @pytest.mark.parametrize(

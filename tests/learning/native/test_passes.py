@@ -13,7 +13,7 @@ import torch
 from tests.algos.on_policy.test_ppo import trained
 from tests.algos.test_learning_together import round_of, vectors
 from tests.learning.sharing.test_team import in_threads, nothing
-from walle.algos.native import has_policy
+from walle.algos.engines import has_policy
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, passes

@@ -9,6 +9,7 @@ import torch
 from tests.algos.test_updating_together import drawn
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle import algos
+from walle.algos import engines
 from walle.config import compose
 from walle.errors import WorkerDeathError
 from walle.learning.native.replay_updates import NativeUpdates
@@ -129,7 +130,8 @@ def test_a_learner_that_waits_in_vain_raises_what_broke_the_team():
 def test_other_networks_learn_in_pytorch():
     config = compose([*SMALL, "algo=sac", "env=hopper", "net.activation=elu"])
     problem = make_problem(config)[0]
-    assert not algos.make(config.algo, NetSettings.of(config.net), problem).is_native
+    algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
+    assert not engines.has_networks(algorithm)
 
 
 def test_minibatches_of_another_shape_are_refused():

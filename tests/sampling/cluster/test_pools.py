@@ -6,7 +6,7 @@ from walle.envs import EnvSpec
 from walle.sampling.cluster.connection import RayNode
 from walle.sampling.cluster.members import Member
 from walle.sampling.cluster.node import copied
-from walle.sampling.cluster.pools import Plan, Pools, Share, deal_lanes, spread
+from walle.sampling.cluster.sampling import Plan, Pools, deal_lanes, spread
 from walle.sampling.lane_book import LaneBlock
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import Patience
@@ -105,14 +105,14 @@ def test_lanes_are_dealt_anew_with_their_states():
     former = {pool.member: pool for pool in pools.pools}
     for pool in pools.pools:
         keep(pools, pool, 0)
-        pool.start = None  # it was sent
+        pool.start, pool.on_node = None, (pool.incarnation,)  # it was sent
     pools.take_round()
     assert pools.deal({A: 1, C: 1}, 1) == {A: 1, C: 1}
     ours, new = pools.pools
     assert states(ours.start) == {0: 0, 1: 1, 2: 2}
     assert states(new.start) == {3: 3, 4: 4, 5: 5}
     assert {task.first_round for task in pools.tasks} == {1}
-    assert (ours.ends, new.ends) == ((former[A].incarnation,), ())
+    assert (ours.on_node, new.on_node) == ((former[A].incarnation,), ())
     keep(pools, ours, 1)
 
 
@@ -120,10 +120,10 @@ def test_what_a_node_was_never_sent_does_not_end_there():
     pools = pools_of()
     pools.deal({A: 1}, 0)
     (first,) = pools.pools
-    first.start = None  # it was sent
+    first.start, first.on_node = None, (first.incarnation,)  # it was sent
     pools.deal({A: 1, B: 1}, 0)
     pools.deal({A: 1, C: 1}, 0)
-    assert pools.pools[0].ends == (first.incarnation,)
+    assert pools.pools[0].on_node == (first.incarnation,)
 
 
 def test_nothing_is_dealt_anew_to_the_same_nodes():
@@ -189,22 +189,19 @@ def test_a_resumed_run_begins_where_its_checkpoint_left_the_lanes():
 
 
 def test_lanes_are_dealt_in_blocks_node_after_node():
-    assert deal_lanes({"a": 2, "b": 1}, 7) == {
-        "a": Share((0, 1), ((0, 1, 2), (3, 4))),
-        "b": Share((2,), ((5, 6),)),
-    }
+    assert deal_lanes({"a": 2, "b": 1}, 7) == {"a": [(0, 1, 2), (3, 4)], "b": [(5, 6)]}
 
 
 def test_every_lane_is_dealt_once():
     for lanes in (1, 2, 5, 8, 13):
         shares = deal_lanes({"a": 3, "b": 1, "c": 4}, lanes)
-        found = [lane for share in shares.values() for own in share.lanes for lane in own]
+        found = [lane for share in shares.values() for own in share for lane in own]
         assert found == list(range(lanes))
-        assert all(own for share in shares.values() for own in share.lanes)
+        assert all(own for share in shares.values() for own in share)
 
 
 def test_with_few_lanes_every_node_gets_a_sampler_before_any_gets_two():
-    counts = {name: len(share.samplers) for name, share in deal_lanes({"a": 4, "b": 4}, 3).items()}
+    counts = {name: len(share) for name, share in deal_lanes({"a": 4, "b": 4}, 3).items()}
     assert counts == {"a": 2, "b": 1}
 
 

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.algos import engines, native
-from walle.algos.base import Capabilities, CompilableSettings
-from walle.algos.problem import Problem
+from walle.algos import engines
+from walle.algos.base import Capabilities, CompilableSettings, Problem
 from walle.errors import ConfigError, not_negative, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step
@@ -72,10 +71,16 @@ class OffPolicy(ABC):
     """Base of the algorithms that fill a replay buffer and take updates in proportion to its steps.
 
     A subclass makes the networks, and adds `stages` and `summary`. Observations are not normalised.
+
+    Attributes:
+        metrics: the names of a block's numbers.
+        draws: M, how often an update draws noise [B, A].
+        state: nested named tuples of tensors.
     """
 
     capabilities: ClassVar[Capabilities]
     metrics: ClassVar[tuple[str, ...]]
+    draws: ClassVar[int] = 0
     adam: AdamSettings = AdamSettings()
     obs_clip: float | None = None
     state: Any
@@ -87,36 +92,30 @@ class OffPolicy(ABC):
         problem: Problem,
         state: Any,
         generator: torch.Generator,
-        *,
         actions: int,
-        draws: int,
-        updates: int = 1,
     ) -> None:
         """Starts with an empty buffer; the networks are there already.
 
-        Args:
-            settings: settings of the algorithm.
-            net: settings of the networks.
-            problem: spaces and sizes of the run.
-            state: before the first update: nested named tuples of tensors.
-            generator: drew the initial parameters; draws minibatches and noise.
-            actions: A, the entries of an action.
-            draws: M, how often an update draws noise [B, A].
-            updates: K, the updates in a block.
+        `state` is the one before the first update, `generator` drew the initial parameters and will
+        draw minibatches and noise, and an action has `actions` (A) entries.
         """
         self.settings, self.net, self.problem = settings, net, problem
-        self.obs_dim, self.updates_per_block = problem.obs_dim, updates
-        self.state, self.generator = state, generator
-        layout = problem.obs_layout
+        self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
+        layout, updates, size = problem.obs_layout, self.updates_per_block, settings.minibatch_size
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
         _check_memory(settings, capacity, problem, actions)
         self.replay = Replay(capacity, problem.obs_dim, actions, problem.device, layout.dtype)
-        self.due = DueUpdates(settings.updates_per_step, settings.learning_starts, updates)
-        self._minibatches = (updates, settings.minibatch_size, self.replay.width)
-        self._noise = (updates, draws, settings.minibatch_size, actions)
+        self.env_steps = self.blocks = 0  # steps inserted, and blocks of updates taken
+        self._minibatches = (updates, size, self.replay.width)
+        self._noise = (updates, self.draws, size, actions)
         self.team: Team = ALONE
         self.updates: Any = Updates(self.stages(), self.sample, self.summary, problem.shards)
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
+
+    @property
+    def updates_per_block(self) -> int:
+        """K, the updates in a block."""
+        return 1
 
     @property
     @abstractmethod
@@ -126,21 +125,12 @@ class OffPolicy(ABC):
     @property
     def exploration(self) -> float:
         """The policy's last parameter: 1 while samplers act at random."""
-        return float(not self.due.started)
+        return float(self.env_steps < self.settings.learning_starts)
 
     @property
     def vector(self) -> Tensor:
         """See `Learnable`; the policy follows the critics, so it stands for all parameters."""
         return self.policy_vector
-
-    @property
-    def env_steps(self) -> int:
-        """See `Learnable`."""
-        return self.due.inserted
-
-    @env_steps.setter
-    def env_steps(self, steps: int) -> None:
-        self.due.inserted = steps
 
     @abstractmethod
     def stages(self) -> Sequence[Stage]:
@@ -153,11 +143,6 @@ class OffPolicy(ABC):
     @abstractmethod
     def native_updates(self) -> Any:
         """The same blocks in C++, for networks that the library has."""
-
-    @property
-    def is_native(self) -> bool:
-        """Whether the library has the networks."""
-        return native.has_networks(self, self.net, self.problem)
 
     def sample(self, rows: Tensor, noise: Tensor) -> Sample:
         """The minibatch of rows [B, W] of the buffer with noise [M, B, A]."""
@@ -187,7 +172,7 @@ class OffPolicy(ABC):
         """The updates, which can leave eager PyTorch."""
         s, problem = self.settings, self.problem
         steps = max(0, int(s.updates_per_step * (problem.total_steps - s.learning_starts)))
-        load = self._load_native if self.is_native else None
+        load = self._load_native if engines.has_networks(self) else None
         return [engines.Part("learning", steps, load, self._compile)]
 
     def _load_native(self) -> None:
@@ -201,9 +186,12 @@ class OffPolicy(ABC):
 
     def update(self, rollout: Rollout) -> dict[str, float]:
         """Stores the round's steps and takes the due updates; returns the metrics to log."""
+        s, block = self.settings, self.updates_per_block
         self.replay.add(rollout)
-        blocks = self.due.insert(rollout.env_steps)
-        return {"gradient_steps": blocks * self.updates_per_block, **self.improve(blocks)}
+        self.env_steps += rollout.env_steps
+        due = due_blocks(self.env_steps, s.updates_per_step, s.learning_starts, block) - self.blocks
+        self.blocks += due
+        return {"gradient_steps": due * block, **self.improve(due)}
 
     def improve(self, blocks: int) -> dict[str, float]:
         """Takes `blocks` blocks of updates; returns their mean metrics, NaN for no block."""
@@ -239,8 +227,8 @@ class OffPolicy(ABC):
         """State needed to resume, without `replay`."""
         return {
             "tensors": leaves(self.state),
-            "inserted": self.due.inserted,
-            "blocks": self.due.blocks,
+            "inserted": self.env_steps,
+            "blocks": self.blocks,
             "generator": self.generator.get_state(),
         }
 
@@ -248,14 +236,9 @@ class OffPolicy(ABC):
         """Resumes from `state_dict()`."""
         tensors = [_steps_of(x) if x.shape == (2,) else x for x in state["tensors"]]
         self.state = rebuild(self.state, (x.to(self.problem.device) for x in tensors))
-        self.due.inserted, self.due.blocks = state["inserted"], state["blocks"]
+        self.env_steps, self.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
         self.team.changed()
-
-
-def polyak_update(target: Tensor, vector: Tensor, tau: float) -> Tensor:
-    """Moves a target network towards its network: (1 - τ) θ' + τ θ."""
-    return torch.lerp(target, vector, tau)
 
 
 def _steps_of(decay: Tensor) -> Tensor:
@@ -266,31 +249,13 @@ def _steps_of(decay: Tensor) -> Tensor:
     return torch.tensor(float(steps))
 
 
-class DueUpdates:
-    """Counts due updates: `per_step` for every environment step after the first `starts` steps.
+def due_blocks(env_steps: int, per_step: float, starts: int, block: int) -> int:
+    """The blocks that are due by then: `per_step` updates for every step after the first `starts`.
 
     The count depends only on the environment steps so far, so every mode takes the same updates.
-    Updates are taken in whole blocks; a remainder waits for the next call.
+    Updates are taken in whole blocks; a remainder waits.
     """
-
-    def __init__(self, per_step: float, starts: int, block: int) -> None:
-        """A block has `block` updates."""
-        self._per_step, self._starts, self._block = per_step, starts, block
-        self.inserted = 0
-        self.blocks = 0
-
-    @property
-    def started(self) -> bool:
-        """Whether learning has started."""
-        return self.inserted >= self._starts
-
-    def insert(self, steps: int) -> int:
-        """Counts `steps` more environment steps; returns the number of blocks that are now due."""
-        self.inserted += steps
-        owed = math.floor(self._per_step * max(0, self.inserted - self._starts))
-        due = owed // self._block - self.blocks
-        self.blocks += due
-        return due
+    return math.floor(per_step * max(0, env_steps - starts)) // block
 
 
 def _check_memory(settings: Any, capacity: int, problem: Problem, actions: int) -> None:
@@ -315,51 +280,54 @@ class ContinuousOffPolicy(OffPolicy):
 
     A subclass adds `start`, `target`, `stages` and `summary`; its state has the `TrainState`s
     `policy` and `critic`.
+
+    Attributes:
+        kind: of the policy, see `nets.factory.PolicySpec`.
+        critics: the number of critics.
     """
 
+    kind: ClassVar[str]
+    critics: ClassVar[int] = 2
+
     def __init__(
-        self,
-        settings: Any,
-        net: NetSettings,
-        problem: Problem,
-        kind: str,
-        *,
-        exploration: float = 0.0,
-        critics: int,
-        draws: int,
-        updates: int = 1,
+        self, settings: Any, net: NetSettings, problem: Problem, exploration: float = 0.0
     ) -> None:
         """Draws the initial parameters and starts with an empty buffer.
 
-        Args:
-            settings: settings of the algorithm.
-            net: settings of the networks.
-            problem: spaces and sizes of the run.
-            kind: of the policy, see `nets.factory.PolicySpec`.
-            exploration: standard deviation of a deterministic policy's noise.
-            critics: number of critics.
-            draws: M, how often an update draws noise [B, A].
-            updates: K, the updates in a block.
+        `exploration` is the standard deviation of a deterministic policy's noise.
+
+        Raises:
+            ConfigError: actions are discrete, or have other bounds than -1 and 1.
         """
-        actions = continuous_actions(settings.name, problem)
-        self.policy_factory = net.policy_factory(problem, kind, exploration)
-        self.policy, self.critics = self.policy_factory().policy, critics
-        self.critic = net.q_functions(problem, actions, critics)
+        space = problem.action_space
+        if not isinstance(space, gym.spaces.Box):
+            actions, fix = f"actions {space}", "ppo"
+            if isinstance(space, gym.spaces.Discrete):
+                actions, fix = f"{space.n} discrete actions", "dqn or ppo"
+            raise ConfigError(
+                f"algo={settings.name} needs continuous actions, because its policy learns from "
+                f"the gradient of Q(s, a) along a; this environment has {actions}: use algo={fix}"
+            )
+        if not ((space.low == -1) & (space.high == 1)).all():
+            raise ConfigError(
+                f"algo={settings.name} draws actions from [-1, 1], but here they run from "
+                f"{space.low} to {space.high}; use env.action=rescale, which needs finite bounds, "
+                "or algo=ppo"
+            )
+        (entries,) = space.shape
+        self.policy_factory = net.policy_factory(problem, self.kind, exploration)
+        self.policy = self.policy_factory().policy
+        self.critic = net.q_functions(problem, entries, self.critics)
         generator = problem.generator()
-        policy_vector, critic_vector = (
-            network.init(generator).to(problem.device) for network in (self.policy, self.critic)
-        )
-        state = self.start(policy_vector, critic_vector)
-        sizes = {"actions": actions, "draws": draws, "updates": updates}
-        super().__init__(settings, net, problem, state, generator, **sizes)
+        policy = self.policy.init(generator).to(problem.device)
+        state = self.start(policy, self.critic.init(generator).to(problem.device))
+        super().__init__(settings, net, problem, state, generator, entries)
 
     @abstractmethod
     def start(self, policy: Tensor, critic: Tensor) -> Any:
-        """The state before the first update: nested named tuples of tensors, with `policy` first.
+        """The state before the first update, from the policy's [P] and all critics' [Q] parameters.
 
-        Args:
-            policy: [P] the policy's parameters.
-            critic: [Q] the parameters of all critics.
+        It is of nested named tuples of tensors, with `policy` first.
         """
 
     @abstractmethod
@@ -385,26 +353,3 @@ class ContinuousOffPolicy(OffPolicy):
         """The policy's parameters."""
         vector: Tensor = self.state.policy.vector
         return vector
-
-
-def continuous_actions(name: str, problem: Problem) -> int:
-    """A, the number of entries of an action, each from -1 to 1.
-
-    Raises:
-        ConfigError: actions are discrete, or have other bounds.
-    """
-    space = problem.action_space
-    if not isinstance(space, gym.spaces.Box):
-        actions, fix = f"actions {space}", "ppo"
-        if isinstance(space, gym.spaces.Discrete):
-            actions, fix = f"{space.n} discrete actions", "dqn or ppo"
-        raise ConfigError(
-            f"algo={name} needs continuous actions, because its policy learns from the gradient of "
-            f"Q(s, a) along a; this environment has {actions}: use algo={fix}"
-        )
-    if not ((space.low == -1) & (space.high == 1)).all():
-        raise ConfigError(
-            f"algo={name} draws actions from [-1, 1], but here they run from {space.low} to "
-            f"{space.high}; use env.action=rescale, which needs finite bounds, or algo=ppo"
-        )
-    return int(space.shape[0])

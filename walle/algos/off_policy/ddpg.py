@@ -23,15 +23,9 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos import native
-from walle.algos.base import Capabilities
-from walle.algos.off_policy.base import (
-    ContinuousOffPolicy,
-    OffPolicySettings,
-    Sample,
-    polyak_update,
-)
-from walle.algos.problem import Problem
+from walle.algos import engines
+from walle.algos.base import Capabilities, Problem
+from walle.algos.off_policy.base import ContinuousOffPolicy, OffPolicySettings, Sample
 from walle.errors import ConfigError
 from walle.learning import losses
 from walle.learning.adam import TrainState
@@ -69,15 +63,12 @@ class DDPG(ContinuousOffPolicy):
     """DDPG: a critic and a deterministic policy, each with a target network."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)
+    kind, critics = "deterministic", 1
     metrics = ("critic_loss", "policy_loss", "q")  # q is the critic's mean value
 
-    def __init__(
-        self, settings: DDPGSettings, net: NetSettings, problem: Problem, **sizes: int
-    ) -> None:
-        """Builds one critic; `sizes` overrides the sizes that `OffPolicy` gets."""
-        sizes = {"critics": 1, "draws": 0, **sizes}
-        exploration = settings.exploration
-        super().__init__(settings, net, problem, "deterministic", exploration=exploration, **sizes)
+    def __init__(self, settings: DDPGSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters."""
+        super().__init__(settings, net, problem, settings.exploration)
 
     @property
     def smoothing(self) -> tuple[float, float] | None:
@@ -86,7 +77,7 @@ class DDPG(ContinuousOffPolicy):
 
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        parts = native.actor_critic(self, self.critics)
+        parts = engines.actor_critic(self)
         block, smoothing = self.updates_per_block, self.smoothing
         noise = smoothing and byref(Smoothing(*smoothing))
         return NativeUpdates("ddpg", parts, block, noise, block=block, metrics=3)
@@ -126,8 +117,8 @@ class DDPG(ContinuousOffPolicy):
     ) -> tuple[DDPGState, Tensor]:
         """Moves the policy along the gradient [P], then the targets."""
         policy, tau = self.adam_step(state.policy, grad), self.settings.tau
-        policy_target = polyak_update(state.policy_target, policy.vector, tau)
-        critic_target = polyak_update(state.critic_target, state.critic.vector, tau)
+        policy_target = torch.lerp(state.policy_target, policy.vector, tau)
+        critic_target = torch.lerp(state.critic_target, state.critic.vector, tau)
         return DDPGState(policy, state.critic, policy_target, critic_target), numbers
 
     def summary(self, numbers: Sequence[Tensor]) -> Tensor:

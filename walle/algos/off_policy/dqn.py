@@ -33,9 +33,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.algos.base import Capabilities
-from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample, polyak_update
-from walle.algos.problem import Problem
+from walle.algos.base import Capabilities, Problem
+from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample
 from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState
@@ -74,7 +73,12 @@ class DQN(OffPolicy):
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""
-        discrete_actions(settings.name, problem)
+        if not isinstance(space := problem.action_space, gym.spaces.Discrete):
+            fix = "sac or ppo" if isinstance(space, gym.spaces.Box) else "ppo"
+            raise ConfigError(
+                f"algo={settings.name} needs Discrete actions, because it compares the values of "
+                f"all of them; this environment has actions {space}: use algo={fix}"
+            )
         self.policy_factory = net.policy_factory(problem, "epsilon_greedy")
         self.policy: EpsilonGreedyPolicy = self.policy_factory()
         generator = problem.generator()
@@ -82,7 +86,7 @@ class DQN(OffPolicy):
         updates = torch.zeros((), dtype=torch.int64, device=problem.device)
         start = DQNState(TrainState.start(initial), initial, updates)
         self.adam = AdamSettings(max_grad_norm=settings.max_grad_norm)
-        super().__init__(settings, net, problem, start, generator, actions=1, draws=0)
+        super().__init__(settings, net, problem, start, generator, actions=1)
         self._falls_for = math.inf
         if settings.schedule == "linear":
             learning_steps = problem.schedule_steps - settings.learning_starts
@@ -118,7 +122,7 @@ class DQN(OffPolicy):
         rate = s.learning_rate * (1 - state.updates / self._falls_for).clamp(min=0)
         after = self.adam_step(state.values, grad, rate)
         updates = state.updates + 1
-        moved = polyak_update(state.target, after.vector, s.tau)
+        moved = torch.lerp(state.target, after.vector, s.tau)
         due = updates % s.target_interval == 0
         return DQNState(after, torch.where(due, moved, state.target), updates), numbers
 
@@ -154,24 +158,8 @@ class DQN(OffPolicy):
     @property
     def exploration(self) -> float:
         """ε: 1 before learning starts, then a line to `exploration_final`."""
-        if not self.due.started:
+        if self.env_steps < self.settings.learning_starts:
             return 1.0
-        share = min(1.0, self.due.inserted / self._exploring_steps)
+        share = min(1.0, self.env_steps / self._exploring_steps)
         final: float = self.settings.exploration_final
         return 1.0 + share * (final - 1.0)
-
-
-def discrete_actions(name: str, problem: Problem) -> int:
-    """K, the number of actions.
-
-    Raises:
-        ConfigError: actions are not one choice among a few.
-    """
-    space = problem.action_space
-    if not isinstance(space, gym.spaces.Discrete):
-        cure = "sac or ppo" if isinstance(space, gym.spaces.Box) else "ppo"
-        raise ConfigError(
-            f"algo={name} needs Discrete actions, because it compares the values of all of them; "
-            f"this environment has actions {space}: use algo={cure}"
-        )
-    return int(space.n)

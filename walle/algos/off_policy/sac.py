@@ -19,15 +19,9 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos import native
-from walle.algos.base import Capabilities
-from walle.algos.off_policy.base import (
-    ContinuousOffPolicy,
-    OffPolicySettings,
-    Sample,
-    polyak_update,
-)
-from walle.algos.problem import Problem
+from walle.algos import engines
+from walle.algos.base import Capabilities, Problem
+from walle.algos.off_policy.base import ContinuousOffPolicy, OffPolicySettings, Sample
 from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.replay_updates import NativeUpdates
@@ -55,19 +49,19 @@ class SAC(ContinuousOffPolicy):
     """SAC: two critics, a squashed Gaussian policy and a learned temperature."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True)
+    kind, draws = "squashed", 2
     # q is the critics' mean value, temperature is α
     metrics = ("critic_loss", "policy_loss", "q", "entropy", "temperature")
 
     def __init__(self, settings: SACSettings, net: NetSettings, problem: Problem) -> None:
-        """Builds two critics; the default target entropy is -A."""
-        super().__init__(settings, net, problem, "squashed", critics=2, draws=2)
-        self.target_entropy = -float(self.policy.action_dim)
-        if settings.target_entropy is not None:
-            self.target_entropy = settings.target_entropy
+        """Draws the initial parameters; the default target entropy is -A."""
+        super().__init__(settings, net, problem)
+        default, chosen = -float(self.policy.action_dim), settings.target_entropy
+        self.target_entropy = default if chosen is None else chosen
 
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        parts = native.actor_critic(self, self.critics)
+        parts = engines.actor_critic(self)
         return NativeUpdates("sac", parts, self.target_entropy, metrics=5)
 
     def start(self, policy: Tensor, critic: Tensor) -> SACState:
@@ -123,7 +117,7 @@ class SAC(ContinuousOffPolicy):
             self.adam_step(state.policy, grad),
             state.critic,
             self.adam_step(state.log_temperature, slope),
-            polyak_update(state.critic_target, state.critic.vector, self.settings.tau),
+            torch.lerp(state.critic_target, state.critic.vector, self.settings.tau),
         )
         return after, numbers
 

@@ -23,10 +23,8 @@ from torch import Tensor
 from walle.algos.base import Capabilities
 from walle.algos.off_policy.base import Sample
 from walle.algos.off_policy.ddpg import DDPG, DDPGSettings, DDPGState
-from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
-from walle.nets.factory import NetSettings
 
 
 @dataclass(kw_only=True)
@@ -42,11 +40,12 @@ class TD3(DDPG):
     """TD3: DDPG with two critics, a delayed policy, and noise on the target's action."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(TD3Settings, replay=True)
+    critics, draws = 2, 1
 
-    def __init__(self, settings: TD3Settings, net: NetSettings, problem: Problem) -> None:
-        """Builds two critics; one block is `policy_delay` updates."""
-        delay = settings.policy_delay
-        super().__init__(settings, net, problem, critics=2, draws=1, updates=delay)
+    @property
+    def updates_per_block(self) -> int:
+        """One update of the policy for `policy_delay` updates of the critics."""
+        return int(self.settings.policy_delay)
 
     @property
     def smoothing(self) -> tuple[float, float]:

@@ -21,25 +21,20 @@ Departures from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from walle.algos import native
-from walle.algos.base import Capabilities
+from walle.algos import engines
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
-from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch, schedule_factor
+from walle.algos.on_policy.base import OnPolicyActorCritic, OnPolicySettings, RowBatch
 from walle.algos.on_policy.experience import Experience
-from walle.algos.on_policy.rows import StepInputs, make_rows
-from walle.algos.problem import Problem
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState
+from walle.learning.adam import AdamSettings
 from walle.learning.native.passes import Loss
-from walle.learning.sharing.team import map_rows
 from walle.learning.step import Info, Optimizer
-from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.types import Rollout
 
@@ -56,28 +51,24 @@ class A2CSettings(OnPolicySettings):
     max_grad_norm: float | None = positive()
 
 
-class A2C(OnPolicy):
-    """A2C: policy and critic share one vector and one optimizer."""
+class A2C(OnPolicyActorCritic):
+    """A2C: one gradient step a round."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings, images=True)
 
     def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
-        self.critic = net.critic(problem)
-        super().__init__(settings, net, problem, self.critic)
-        self.networks = PolicyAndCritic(self.policy, self.critic)
-        self.rows = make_rows(self.policy, net, problem.batch_size)
+        super().__init__(settings, net, problem, problem.batch_size)
         self.adam_settings = AdamSettings(
             epsilon=settings.adam_epsilon, max_grad_norm=settings.max_grad_norm
         )
         self.optimizer = Optimizer(self.loss, self.adam_settings, shards=problem.shards)
-        self.improve = self.improve_in_pytorch
 
-    def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
+    def loss(self, vector: Tensor, batch: RowBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
         s = self.settings
         policy, critic = self.networks.split(vector)
-        features = self.rows.features(policy, StepInputs(batch.obs))
+        features = self.rows.features(policy, batch.inputs)
         dist = self.policy.dist(policy, features)
         log_prob = self.policy.log_prob(dist, batch.action)
         policy_loss = losses.policy_gradient(log_prob, batch.advantage)
@@ -89,57 +80,16 @@ class A2C(OnPolicy):
     def parts(self) -> list[Part]:
         """The gradient step of a round."""
         compile_step = None if self.problem.rounds_vary else self.compile
-        load = self.load_native if native.has_policy(self) else None
+        load = self.load_native if engines.has_policy(self) else None
         return [Part("learning", self.problem.rounds, load, compile_step)]
 
     def load_native(self) -> None:
         """Takes all later gradient steps in C++."""
         weights = {k: getattr(self.settings, k) for k in ("value_weight", "entropy_weight")}
-        self.learn_in_cpp(native.passes(self, self.critic, Loss("policy_gradient", **weights)))
-
-    def compile(self) -> None:
-        """Compiles the gradient of a round."""
-        example = self.batch(Experience.zeros(self.problem))
-        self.optimizer.compile(TrainState(self.vector, self.adam), example, len(example.obs))
-
-    def features(self, experience: Experience) -> Experience:
-        """The round with what the policy sees, if there are images, instead of observations."""
-        return self.rows.with_features(self.networks.split(self.vector)[0], experience)
-
-    @torch.no_grad()
-    def batch(self, experience: Experience) -> StepBatch:
-        """The round's steps, with advantages from the current critic."""
-        value_of = self.networks.value_function(self.vector)
-        featured = self.features(experience)
-        found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
-        return StepBatch.of(experience, found)
-
-    def improve_in_pytorch(
-        self, vector: Tensor, state: AdamState, experience: Experience, **settings: Any
-    ) -> Learned:
-        """See `Passes.improve`."""
-        batch = self.batch(experience)
-        result = self.optimizer.minimise(vector, state, batch, **settings)
-        return Learned(result, batch.value, batch.target)
+        self.learn_in_cpp(engines.passes(self, self.critic, Loss("policy_gradient", **weights)))
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one gradient step on the whole round."""
-        s = self.settings
-        rate = s.learning_rate * schedule_factor(
-            s.schedule, self.env_steps, self.problem.schedule_steps
-        )
-        result, value, target = self.improve(
-            self.vector,
-            self.adam,
-            experience,
-            epochs=1,
-            minibatch_size=experience.reward.numel(),
-            learning_rate=rate,
-            generator=self.generator,
-        )
-        self.vector, self.adam = result.vector, result.state
-        return {
-            **result.info,
-            "explained_variance": losses.explained_variance(value, target),
-            "learning_rate": rate,
-        }
+        rows = experience.reward.numel()
+        metrics, _ = self.improve_networks(experience, epochs=1, minibatch_size=rows)
+        return metrics

@@ -17,7 +17,6 @@ Departures from the paper, besides the departures of `walle.algos.on_policy.a2c`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from walle.algos.base import Capabilities
@@ -25,16 +24,11 @@ from walle.algos.engines import Part
 from walle.algos.on_policy.a2c import A2C, A2CSettings
 
 
-@dataclass(kw_only=True)
-class A3CSettings(A2CSettings):
-    """Settings in conf/algo/a3c.yaml, which explains every key."""
-
-
 class A3C(A2C):
     """A3C: A2C that learns from each sampler's rollout as soon as it arrives."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(
-        A3CSettings,
+        A2CSettings,
         modes=("free",),
         reason="it learns from each rollout on arrival, without rounds; for rounds use algo=a2c",
         every_rollout=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -12,16 +13,16 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings
+from walle.algos.base import Capabilities, CompilableSettings, Problem
 from walle.algos.on_policy.experience import Experience, Normalizers, values
-from walle.algos.problem import Problem
+from walle.algos.on_policy.rows import SequenceInputs, make_rows
 from walle.errors import ConfigError, not_negative, one_of, positive, within
-from walle.learning import returns
-from walle.learning.adam import AdamSettings, AdamState, Learned
+from walle.learning import losses, returns
+from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState
 from walle.learning.native.passes import Passes
-from walle.learning.sharing.team import ALONE, Team
+from walle.learning.sharing.team import ALONE, Team, map_rows
 from walle.learning.step import Divisible
-from walle.nets.critics import Critic
+from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
 from walle.nets.policies import StochasticPolicy
 from walle.types import PolicySnapshot, Rollout
@@ -111,22 +112,25 @@ class OnPolicy(ABC):
     optimizer: Any
     improve: Callable[..., Learned]
 
-    def __init__(
-        self, settings: Any, net: NetSettings, problem: Problem, critic: Critic | None = None
-    ) -> None:
-        """Makes the policy and draws the initial parameters, the policy's before the critic's."""
+    def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None:
+        """Makes the policy and draws its initial parameters."""
         self.settings, self.problem, self.net = settings, problem, net
         self.policy_factory = net.policy_factory(problem)
         self.policy: StochasticPolicy = self.policy_factory()
         self.generator = problem.generator()
-        self.normalizers = Normalizers.from_settings(settings, problem)
+        self.normalizers = Normalizers(
+            problem,
+            observations=settings.normalize_observations,
+            rewards=settings.normalize_rewards,
+            clip=settings.obs_clip,
+            gamma=settings.gamma,
+            reward_scale=settings.reward_scale,
+        )
         self.obs_clip = self.normalizers.obs_clip
         self.env_steps = 0
         self.team: Team = ALONE
         self.gae_lambda: float = settings.gae_lambda
-        parts: list[Any] = [self.policy] if critic is None else [self.policy, critic]
-        initial = torch.cat([part.init(self.generator) for part in parts])
-        self.vector = initial.to(problem.device)
+        self.vector: Tensor = self.policy.init(self.generator).to(problem.device)
         self.adam = AdamState.zeros_like(self.vector)
 
     @property
@@ -253,6 +257,94 @@ class OnPolicy(ABC):
         self.generator.set_state(state["generator"])
         self.env_steps = state["env_steps"]
         self.team.changed()
+
+
+class RowBatch(NamedTuple):
+    """N rows, each a step or a sequence of K steps; columns are [N] or [N, K]."""
+
+    inputs: Tensor | SequenceInputs  # of the networks; observations [N, O] of steps
+    action: Tensor  # [N, *A] or [N, K, *A]
+    log_prob: Tensor  # of the action under the policy before the update
+    advantage: Tensor
+    target: Tensor  # of the value function
+    value: Tensor  # the value function's estimate before the update
+
+
+class OnPolicyActorCritic(OnPolicy):
+    """Base of the algorithms whose policy and critic share one vector and one optimizer."""
+
+    def __init__(
+        self, settings: Any, net: NetSettings, problem: Problem, minibatch_size: int
+    ) -> None:
+        """Draws the initial parameters, the policy's before the critic's."""
+        super().__init__(settings, net, problem)
+        self.critic = net.critic(problem)
+        self.networks = PolicyAndCritic(self.policy, self.critic)
+        critic = self.critic.init(self.generator).to(problem.device)
+        self.vector = torch.cat([self.vector, critic])
+        self.adam = AdamState.zeros_like(self.vector)
+        self.rows = make_rows(self.policy, net, minibatch_size)
+        self.improve = self.improve_in_pytorch
+
+    def improve_networks(
+        self, experience: Experience, **passes: Any
+    ) -> tuple[dict[str, float], int]:
+        """Passes over the round, see `improve`; returns the metrics and the gradient steps."""
+        s = self.settings
+        left = schedule_factor(s.schedule, self.env_steps, self.problem.schedule_steps)
+        rate = s.learning_rate * left
+        passes |= {"learning_rate": rate, "generator": self.generator}
+        result, value, target = self.improve(self.vector, self.adam, experience, **passes)
+        self.vector, self.adam = result.vector, result.state
+        variance = losses.explained_variance(value, target)
+        metrics = {**result.info, "explained_variance": variance, "learning_rate": rate}
+        return metrics, result.gradient_steps
+
+    def compile(self) -> None:
+        """Compiles the gradient of a minibatch."""
+        example = self.batch(Experience.zeros(self.problem, self.net.state_size), self.vector)
+        state = TrainState(self.vector, self.adam)
+        self.optimizer.compile(state, example, self.rows.minibatch_size)
+
+    def features(self, experience: Experience) -> Experience:
+        """The round with features, of a memory or of images, instead of observations."""
+        return self.rows.with_features(self.networks.split(self.vector)[0], experience)
+
+    @torch.no_grad()
+    def batch(
+        self, experience: Experience, vector: Tensor, old_value: Tensor | None = None
+    ) -> RowBatch:
+        """The round's rows, with advantages from the critic in `vector`.
+
+        `old_value` is the value estimate of the round's first batch; None for the first batch.
+        """
+        featured = self.rows.with_features(self.networks.split(vector)[0], experience)
+        value_of = self.networks.value_function(vector)
+        found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
+        as_rows = self.rows.as_rows
+        return RowBatch(
+            inputs=self.rows.inputs(experience, featured),
+            action=as_rows(experience.action),
+            log_prob=as_rows(experience.log_prob),
+            advantage=as_rows(found.advantage),
+            target=as_rows(found.target),
+            value=as_rows(found.value) if old_value is None else old_value,
+        )
+
+    def improve_in_pytorch(
+        self,
+        vector: Tensor,
+        state: AdamState,
+        experience: Experience,
+        *,
+        recompute: bool = False,
+        **settings: Any,
+    ) -> Learned:
+        """See `Passes.improve`."""
+        first = self.batch(experience, vector)
+        again = partial(self.batch, experience, old_value=first.value) if recompute else None
+        result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)
+        return Learned(result, first.value, first.target)
 
 
 def schedule_factor(schedule: str, env_steps: int, total_steps: int) -> float:

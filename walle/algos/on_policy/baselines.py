@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from walle.algos import native
+from walle.algos import engines
+from walle.algos.base import Problem
 from walle.algos.engines import Part
-from walle.algos.problem import Problem
+from walle.algos.on_policy.base import OnPolicySettings
+from walle.errors import positive
 from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.losses import value_loss
 from walle.learning.native.passes import Loss, Passes
@@ -19,12 +22,18 @@ from walle.learning.step import Divisible, Info, Optimizer
 from walle.nets.critics import Critic
 
 
-class FitSettings(NamedTuple):
-    """Epochs, rows in a minibatch and Adam's step size when a network is fitted."""
+@dataclass(kw_only=True)
+class BaselineSettings(OnPolicySettings):
+    """Settings of an algorithm with a `NeuralBaseline`; its YAML explains every key."""
 
-    epochs: int
-    minibatch_size: int
-    learning_rate: float
+    value_epochs: int = positive()
+    value_minibatch_size: int = positive()
+    value_learning_rate: float = positive()
+
+    @property
+    def shared_minibatches(self) -> dict[str, int]:
+        """See `AlgorithmSettings`."""
+        return {"value_minibatch_size": self.value_minibatch_size}
 
 
 class FitBatch(NamedTuple):
@@ -38,7 +47,11 @@ class NeuralBaseline:
     """A network that values normalised observations, fitted by minibatch Adam."""
 
     def __init__(
-        self, critic: Critic, settings: FitSettings, generator: torch.Generator, problem: Problem
+        self,
+        critic: Critic,
+        settings: BaselineSettings,
+        generator: torch.Generator,
+        problem: Problem,
     ) -> None:
         """Draws the initial parameters with `generator`, which later draws the minibatches too."""
         self._critic, self._settings, self._generator = critic, settings, generator
@@ -62,8 +75,10 @@ class NeuralBaseline:
             self.vector,
             self._adam,
             FitBatch(obs, target),
+            epochs=self._settings.value_epochs,
+            minibatch_size=self._settings.value_minibatch_size,
+            learning_rate=self._settings.value_learning_rate,
             generator=self._generator,
-            **self._settings._asdict(),
         )
         self.vector, self._adam = result.vector, result.state
         return float(result.info["loss"])
@@ -74,7 +89,7 @@ class NeuralBaseline:
 
     def parts(self, algorithm: Any, rounds: int = 1) -> list[Part]:
         """The gradient steps of the fits to the data of `rounds` rounds of an algorithm."""
-        problem, size = algorithm.problem, self._settings.minibatch_size
+        problem, size = algorithm.problem, self._settings.value_minibatch_size
         rows = rounds * problem.batch_size
 
         def load_native() -> None:
@@ -89,8 +104,8 @@ class NeuralBaseline:
             example = FitBatch(obs, torch.zeros(rows, device=self.vector.device))
             self._optimizer.compile(TrainState(self.vector, self._adam), example, size)
 
-        steps = problem.rounds * self._settings.epochs * -(-rows // size)
-        load = load_native if native.has_networks(algorithm, algorithm.net, problem) else None
+        steps = problem.rounds * self._settings.value_epochs * -(-rows // size)
+        load = load_native if engines.has_networks(algorithm) else None
         return [Part("value function", steps, load, compile_step)]
 
     def state_dict(self) -> dict[str, Any]:

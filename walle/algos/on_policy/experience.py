@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from walle.algos.problem import Problem
+from walle.algos.base import Problem
 from walle.learning.native.normalize import NativeNormalizer
 from walle.nets.normalize import ObservationNormalizer, RewardNormalizer, normalize_into
 from walle.types import AnyArray, FloatArray, ObsLayout, PolicySnapshot, Rollout
@@ -54,22 +54,20 @@ class Experience(NamedTuple):
     def zeros(cls, problem: Problem, state_size: int = 0) -> Experience:
         """A round of the problem's shapes, filled with zeros; `state_size` is S."""
         T, L = problem.batch_size // problem.lanes, problem.lanes
-        space = problem.action_space
+        space, device = problem.action_space, problem.device
         dtype = torch.float32 if isinstance(space, gym.spaces.Box) else torch.int64
         obs_dtype: torch.dtype = getattr(torch, problem.obs_layout.dtype)
-        zero = torch.zeros(T, L, device=problem.device)
+        last = torch.arange(T, device=device) == T - 1
+        zero = torch.zeros(T, L, device=device)
         return cls(
-            states=torch.zeros(
-                (T + 1) * L, problem.obs_dim, dtype=obs_dtype, device=problem.device
-            ),
-            needs_final_obs=torch.arange(T, device=problem.device).unsqueeze(1).expand(T, L)
-            == T - 1,
-            action=torch.zeros((T, L, *(space.shape or ())), dtype=dtype, device=problem.device),
+            states=torch.zeros((T + 1) * L, problem.obs_dim, dtype=obs_dtype, device=device),
+            needs_final_obs=last.unsqueeze(1).expand(T, L),
+            action=torch.zeros((T, L, *(space.shape or ())), dtype=dtype, device=device),
             reward=zero,
             continues=zero,
             ended=zero.bool(),
             log_prob=zero,
-            state=torch.zeros(L, state_size, device=problem.device),
+            state=torch.zeros(L, state_size, device=device),
         )
 
 
@@ -105,18 +103,6 @@ class Normalizers:
         self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
         self._normalized: Callable[..., Tensor] = partial(normalized, layout)
         self._device = problem.device
-
-    @classmethod
-    def from_settings(cls, settings: Any, problem: Problem) -> Normalizers:
-        """Builds the normalisers from an on-policy algorithm's settings."""
-        return cls(
-            problem,
-            observations=settings.normalize_observations,
-            rewards=settings.normalize_rewards,
-            clip=settings.obs_clip,
-            gamma=settings.gamma,
-            reward_scale=settings.reward_scale,
-        )
 
     def compile(self) -> None:
         """Normalises observations, which must have no images, in C++ from now on.

@@ -28,27 +28,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from walle.algos import native
-from walle.algos.base import Capabilities
+from walle.algos import engines
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
-from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, schedule_factor
+from walle.algos.on_policy.base import (
+    OnPolicyActorCritic,
+    OnPolicySettings,
+    RowBatch,
+    schedule_factor,
+)
 from walle.algos.on_policy.experience import Experience
-from walle.algos.on_policy.rows import SequenceInputs, StepInputs, make_rows
-from walle.algos.problem import Problem
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState
+from walle.learning.adam import AdamSettings
 from walle.learning.native.passes import Loss
-from walle.learning.sharing.team import map_rows
 from walle.learning.step import Info, Optimizer
-from walle.nets.critics import PolicyAndCritic
 from walle.nets.factory import NetSettings
-from walle.nets.mlp import Params
 from walle.types import Rollout
 
 
@@ -86,29 +85,15 @@ class PPOSettings(OnPolicySettings):
 TOO_FAR = 1.5  # times the target of the KL divergence
 
 
-class PPOBatch(NamedTuple):
-    """N rows, each a step or a sequence of K steps; columns are [N] or [N, K]."""
-
-    inputs: StepInputs | SequenceInputs  # of the networks
-    action: Tensor  # [N, *A] or [N, K, *A]
-    log_prob: Tensor  # of the action under the policy before the update
-    advantage: Tensor
-    target: Tensor  # of the value function
-    value: Tensor  # the value function's estimate before the update
-
-
-class PPO(OnPolicy):
-    """PPO: policy and critic share one vector and one optimizer."""
+class PPO(OnPolicyActorCritic):
+    """PPO: epochs of minibatches on the clipped ratio."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True, images=True)
     draw_ahead: Callable[[], None]  # see `learners.draw_ahead`; only in C++
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
-        self.critic = net.critic(problem)
-        super().__init__(settings, net, problem, self.critic)
-        self.networks = PolicyAndCritic(self.policy, self.critic)
-        self.rows = make_rows(self.policy, net, settings.minibatch_size)
+        super().__init__(settings, net, problem, settings.minibatch_size)
         if settings.log_std_end is not None and not net.has_log_std(problem.action_space):
             raise ConfigError(
                 f"algo.log_std_end={settings.log_std_end}: the policy's noise is no parameter"
@@ -123,14 +108,15 @@ class PPO(OnPolicy):
             stop=self.too_far if settings.target_kl is not None else None,
             shards=problem.shards,
         )
-        self.improve = self.improve_in_pytorch
 
-    def loss(self, vector: Tensor, batch: PPOBatch) -> tuple[Tensor, Info]:
+    def loss(self, vector: Tensor, batch: RowBatch) -> tuple[Tensor, Info]:
         """L = L_clip + c_v L_value - c_h H, over a minibatch."""
         s = self.settings
         policy, critic = self.networks.split(vector)
         features = self.rows.features(policy, batch.inputs)
-        dist = self.policy.dist(self.with_fixed_noise(policy), features)
+        if s.log_std_end is not None:  # the noise's size is not learned
+            policy = {**policy, "log_std": policy["log_std"].detach()}
+        dist = self.policy.dist(policy, features)
         log_prob = self.policy.log_prob(dist, batch.action)
         policy_loss, info = losses.ppo_clip(log_prob, batch.log_prob, batch.advantage, s.clip)
         value = self.critic(critic, features)
@@ -144,7 +130,7 @@ class PPO(OnPolicy):
         """The passes over a round."""
         minibatches = -(-self.problem.batch_size // self.settings.minibatch_size)
         steps = self.problem.rounds * self.settings.epochs * minibatches
-        load = self.load_native if native.has_policy(self) else None
+        load = self.load_native if engines.has_policy(self) else None
         return [Part("learning", steps, load, self.compile)]
 
     def load_native(self) -> None:
@@ -159,88 +145,23 @@ class PPO(OnPolicy):
             noise_is_learned=s.log_std_end is None,
             kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
         )
-        passes = native.passes(self, self.critic, loss)
+        passes = engines.passes(self, self.critic, loss)
         self.learn_in_cpp(passes)
         rows = self.problem.batch_size
         if not self.problem.rounds_vary and self.rows.minibatch_size < rows:
             # The orders of the next round's rows are drawn while samplers collect.
             self.draw_ahead = partial(passes.draw_ahead, s.epochs, rows, self.generator)
 
-    def compile(self) -> None:
-        """Compiles the gradient of a minibatch."""
-        example = self.batch(Experience.zeros(self.problem, self.net.state_size), self.vector)
-        state = TrainState(self.vector, self.adam)
-        self.optimizer.compile(state, example, self.rows.minibatch_size)
-
-    def features(self, experience: Experience) -> Experience:
-        """The round with features, of a memory or of images, instead of observations."""
-        return self.rows.with_features(self.networks.split(self.vector)[0], experience)
-
-    @torch.no_grad()
-    def batch(
-        self, experience: Experience, vector: Tensor, old_value: Tensor | None = None
-    ) -> PPOBatch:
-        """The round's rows, with advantages from the critic in `vector`.
-
-        `old_value` is the value estimate of the round's first batch; None for the first batch.
-        """
-        featured = self.rows.with_features(self.networks.split(vector)[0], experience)
-        value_of = self.networks.value_function(vector)
-        found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
-        as_rows = self.rows.as_rows
-        return PPOBatch(
-            inputs=self.rows.inputs(experience, featured),
-            action=as_rows(experience.action),
-            log_prob=as_rows(experience.log_prob),
-            advantage=as_rows(found.advantage),
-            target=as_rows(found.target),
-            value=as_rows(found.value) if old_value is None else old_value,
-        )
-
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
         """Passes up to `epochs` times over the round in minibatches, until the KL is too large."""
-        s = self.settings
-        rate = s.learning_rate * schedule_factor(
-            s.schedule, self.env_steps, self.problem.schedule_steps
-        )
-        result, value, target = self.improve(
-            self.vector,
-            self.adam,
+        metrics, gradient_steps = self.improve_networks(
             experience,
-            epochs=s.epochs,
+            epochs=self.settings.epochs,
             minibatch_size=self.rows.minibatch_size,
-            learning_rate=rate,
-            generator=self.generator,
-            recompute=s.recompute_advantages,
+            recompute=self.settings.recompute_advantages,
         )
-        self.vector, self.adam = result.vector, result.state
         self.set_noise(self.env_steps + rollout.env_steps)
-        return {
-            **result.info,
-            "explained_variance": losses.explained_variance(value, target),
-            "learning_rate": rate,
-            "gradient_steps": result.gradient_steps,
-        }
-
-    def improve_in_pytorch(
-        self,
-        vector: Tensor,
-        state: AdamState,
-        experience: Experience,
-        *,
-        recompute: bool,
-        **settings: Any,
-    ) -> Learned:
-        """See `Passes.improve`."""
-        first = self.batch(experience, vector)
-        again = partial(self.batch, experience, old_value=first.value) if recompute else None
-        result = self.optimizer.minimise(vector, state, first, recompute=again, **settings)
-        return Learned(result, first.value, first.target)
-
-    def with_fixed_noise(self, policy: Params) -> Params:
-        """The policy's parameters, with a constant for the noise's size if it is not learned."""
-        fixed = self.settings.log_std_end is not None
-        return {**policy, "log_std": policy["log_std"].detach()} if fixed else policy
+        return {**metrics, "gradient_steps": gradient_steps}
 
     def set_noise(self, env_steps: int) -> None:
         """Sets the noise's size if it is not learned (LinearAnneal in table 4 of the paper)."""

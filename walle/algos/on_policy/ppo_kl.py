@@ -37,13 +37,12 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from walle.algos import native
-from walle.algos.base import Capabilities
+from walle.algos import engines
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
-from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
-from walle.algos.on_policy.baselines import FitBatch, FitSettings, NeuralBaseline
+from walle.algos.on_policy.base import OnPolicy, StepBatch
+from walle.algos.on_policy.baselines import BaselineSettings, FitBatch, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
-from walle.algos.problem import Problem
 from walle.errors import not_negative, positive
 from walle.learning import losses
 from walle.learning.adam import Result, TrainState
@@ -60,21 +59,13 @@ TOO_FAR = 4.0  # times the target of the KL divergence
 
 
 @dataclass(kw_only=True)
-class PPOKLSettings(OnPolicySettings):
+class PPOKLSettings(BaselineSettings):
     """Settings in conf/algo/ppo_kl.yaml, which explains every key."""
 
     kl_target: float = positive()
     eta: float = not_negative()
     epochs: int = positive()
     learning_rate: float = positive()
-    value_epochs: int = positive()
-    value_minibatch_size: int = positive()
-    value_learning_rate: float = positive()
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """See `AlgorithmSettings`."""
-        return {"value_minibatch_size": self.value_minibatch_size}
 
 
 class PPOKLBatch(NamedTuple):
@@ -116,10 +107,7 @@ class PPOKL(OnPolicy):
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        fit = FitSettings(
-            settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
-        )
-        self.value = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
+        self.value = NeuralBaseline(net.critic(problem), settings, self.generator, problem)
         self.optimizer = Optimizer(self.loss, self.adam_settings, stop=self.too_far)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None
@@ -141,7 +129,7 @@ class PPOKL(OnPolicy):
     def parts(self) -> list[Part]:
         """The policy's steps and the value function's."""
         compile_step = None if self.problem.rounds_vary else self.compile
-        load = self.load_native if native.has_policy(self) else None
+        load = self.load_native if engines.has_policy(self) else None
         policy = Part("policy", self.problem.rounds * self.settings.epochs, load, compile_step)
         return [policy, *self.value.parts(self, rounds=2)]
 
@@ -158,7 +146,7 @@ class PPOKL(OnPolicy):
         loss = Loss(
             "kl_penalty", eta=self.settings.eta, kl_target=target, kl_limit=TOO_FAR * target
         )
-        self.learn_in_cpp(native.passes(self, None, loss))
+        self.learn_in_cpp(engines.passes(self, None, loss))
 
     def compile(self) -> None:
         """Compiles the policy's gradient."""
@@ -181,7 +169,9 @@ class PPOKL(OnPolicy):
         batch = self.batch(experience)
         used = {"beta": self.beta, "learning_rate": self.settings.learning_rate * self.rate}
         result = self.improve_policy(batch, used["learning_rate"])
-        kl = self.kl(batch)
+        with torch.no_grad():  # E[KL(old || new)] over the round's observations
+            dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.obs)
+            kl = float(self.policy.kl(batch.dist, dist).mean())
         self.beta, self.rate = adapt(self.beta, self.rate, kl, self.settings.kl_target)
         return {
             "policy_loss": result.info["policy_loss"],
@@ -211,12 +201,6 @@ class PPOKL(OnPolicy):
     def too_far(self, info: Mapping[str, float]) -> bool:
         """Whether the KL divergence is above four times its target."""
         return bool(info["kl"] > TOO_FAR * self.settings.kl_target)
-
-    @torch.no_grad()
-    def kl(self, batch: PPOKLBatch) -> float:
-        """E[KL(old || new)] over the round's observations."""
-        dist = self.policy.dist(self.policy.layout.unflatten(self.vector), batch.obs)
-        return float(self.policy.kl(batch.dist, dist).mean())
 
     def fit_value(self, batch: PPOKLBatch) -> float:
         """Fits the value function on this and the previous round; returns the mean loss."""

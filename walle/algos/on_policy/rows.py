@@ -19,12 +19,6 @@ from walle.nets.policies import StochasticPolicy, encoder_of, memory_of
 from walle.nets.recurrent import GRU
 
 
-class StepInputs(NamedTuple):
-    """Observations, [N, O]."""
-
-    obs: Tensor
-
-
 class StepRows:
     """Rows of one step each; the features are the observation."""
 
@@ -34,7 +28,7 @@ class StepRows:
 
     def features(self, params: Params, inputs: Any) -> Tensor:  # noqa: ARG002
         """Features [N, ..., F] of a minibatch of N `inputs`; differentiable."""
-        features: Tensor = inputs.obs
+        features: Tensor = inputs
         return features
 
     def with_features(self, params: Params, experience: Experience) -> Experience:  # noqa: ARG002
@@ -43,7 +37,7 @@ class StepRows:
 
     def inputs(self, experience: Experience, featured: Experience) -> Any:  # noqa: ARG002
         """The rows that `features` takes; `featured` is the result of `with_features`."""
-        return StepInputs(self.as_rows(experience.obs))
+        return self.as_rows(experience.obs)
 
     def as_rows(self, column: Tensor) -> Tensor:
         """Cuts a field of the round, [T, L, ...], into rows: here [T L, ...]."""
@@ -60,7 +54,7 @@ class ImageRows(StepRows):
 
     def features(self, params: Params, inputs: Any) -> Tensor:
         """Features [N, F] of rows of bytes."""
-        return self._encoder(params, inputs.obs)
+        return self._encoder(params, inputs)
 
     def with_features(self, params: Params, experience: Experience) -> Experience:
         """The round with features [T L + M, F] instead of observations."""

@@ -32,12 +32,11 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from walle.algos.base import Capabilities
+from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicy, OnPolicySettings, StepBatch
-from walle.algos.on_policy.baselines import FitSettings, NeuralBaseline
+from walle.algos.on_policy.baselines import BaselineSettings, NeuralBaseline
 from walle.algos.on_policy.experience import Experience
-from walle.algos.problem import Problem
 from walle.errors import not_negative, positive, within
 from walle.learning import losses
 from walle.learning.step import Divisible
@@ -127,17 +126,8 @@ class TrustRegion(OnPolicy):
 
 
 @dataclass(kw_only=True)
-class TRPOSettings(TrustRegionSettings):
+class TRPOSettings(BaselineSettings, TrustRegionSettings):
     """Settings in conf/algo/trpo.yaml, which explains every key."""
-
-    value_epochs: int = positive()
-    value_minibatch_size: int = positive()
-    value_learning_rate: float = positive()
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """See `AlgorithmSettings`."""
-        return {"value_minibatch_size": self.value_minibatch_size}
 
 
 class TRPO(TrustRegion):
@@ -148,10 +138,7 @@ class TRPO(TrustRegion):
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        fit = FitSettings(
-            settings.value_epochs, settings.value_minibatch_size, settings.value_learning_rate
-        )
-        self.baseline = NeuralBaseline(net.critic(problem), fit, self.generator, problem)
+        self.baseline = NeuralBaseline(net.critic(problem), settings, self.generator, problem)
 
     def parts(self) -> list[Part]:
         """The value function's steps."""

@@ -9,10 +9,10 @@ import numpy as np
 from gymnasium.utils import seeding
 
 from walle.envs.lanes import StateArray, Step
-from walle.envs.mujoco.physics import Array, Fields, make_physics
+from walle.envs.mujoco import physics
+from walle.envs.mujoco.physics import Array, Fields
 from walle.envs.mujoco.task import LaneError, RewardAndEnd, Task
-from walle.envs.mujoco_warnings import catch_mujoco_warnings
-from walle.envs.saving import PackedGenerators
+from walle.envs.saving import pack, unpack
 from walle.errors import RolloutError, what_went_wrong
 from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
@@ -21,10 +21,6 @@ class MujocoLanes:
     """L lanes of one task, with the numbers of L Gymnasium environments of equal seeds.
 
     Every lane draws its initial states from a generator made as Gymnasium makes it.
-
-    Attributes:
-        model: the MuJoCo model.
-        frame_skip: physics steps per environment step.
     """
 
     moves = True
@@ -34,14 +30,11 @@ class MujocoLanes:
         task: Task,  # what to simulate
         seeds: Sequence[int],  # an integer for every lane
         *,
-        # environment steps before an episode is truncated; None: never
-        episode_limit: int | None = None,
-        # environment steps an action is applied for, rewards summed. An episode's end cuts the
-        # repetition short
-        repeat: int = 1,
+        episode_limit: int | None = None,  # environment steps before truncation; None: never
+        repeat: int = 1,  # steps that apply an action, rewards summed; an episode's end cuts them
         numbers: Sequence[int] | None = None,  # the lanes' numbers in messages; None: 0 to L-1
     ) -> None:
-        """Allocates the lanes; `reset` starts their first episodes."""
+        lanes = len(seeds)
         self.observation_space: gym.spaces.Box = gym.spaces.Box(
             -np.inf, np.inf, (task.observation_size,), dtype=np.float64
         )
@@ -52,20 +45,18 @@ class MujocoLanes:
         self._task = task
         self._repeat = repeat
         self._limit = np.iinfo(np.int64).max if episode_limit is None else episode_limit
-        self._numbers = range(len(seeds)) if numbers is None else numbers
+        self._numbers = range(lanes) if numbers is None else numbers
         self._generators = [seeding.np_random(seed)[0] for seed in seeds]
-        self._packed = PackedGenerators(len(seeds))
-        self._warnings = catch_mujoco_warnings()
-        self._physics = make_physics(task.model, len(seeds), task.fields)
+        physics.catch_mujoco_warnings()
+        self._physics = physics.make_physics(task.model, lanes, task.fields)
         self._now = self._physics.fields
         kept = {name: np.empty_like(getattr(self._now, name)) for name in task.remembers}
         self._before = Fields(kept)
         self._remembered = [(array, getattr(self._now, name)) for name, array in kept.items()]
         self._restored = False  # then `_before` already holds the fields from before the next step
-        self._obs: Array = np.empty((len(seeds), task.observation_size))
+        self._obs: Array = np.empty((lanes, task.observation_size))
         self._spare_obs: Array = np.empty_like(self._obs)
-        self._elapsed: IntArray = np.zeros(len(seeds), dtype=np.int64)
-        self._action_shape = (len(seeds), task.model.nu)
+        self._elapsed: IntArray = np.zeros(lanes, dtype=np.int64)
         self._steps = 0
 
     def __len__(self) -> int:
@@ -80,16 +71,11 @@ class MujocoLanes:
         return self._observe()
 
     def step(self, action: AnyArray) -> Step:
-        """Applies action[i] to lane i. Lanes whose episode ends start the next one at once.
-
-        Raises:
-            ValueError: the action has another shape.
-            RolloutError: a function of the user's robot failed or returned a wrong shape or type.
-        """
-        if action.shape != self._action_shape:
+        """Applies action[i] to lane i. Lanes whose episode ends start the next one at once."""
+        if action.shape != (needed := (len(self), self.model.nu)):
             raise ValueError(
-                f"action has shape {action.shape}, but {len(self)} lanes of "
-                f"{self._action_shape[1]} actuators need {self._action_shape}"
+                f"action has shape {action.shape}, but {needed[0]} lanes of {needed[1]} actuators "
+                f"need {needed}"
             )
         self._steps += 1
         (reward, terminated), truncated = self._advance(action, None)
@@ -120,10 +106,7 @@ class MujocoLanes:
         self._restored = False
         self._physics.step(action, self._task.frame_skip, lanes)
         self._warn()
-        if lanes is None:
-            self._elapsed += 1
-        else:
-            self._elapsed[lanes] += 1
+        self._elapsed[slice(None) if lanes is None else lanes] += 1
         try:
             result = self._task.reward_and_end(self._before, action, self._now)
         except Exception as fault:
@@ -143,36 +126,34 @@ class MujocoLanes:
         self._physics.reset(lanes, qpos, qvel)
         self._warn()
         self._elapsed[lanes] = 0
-        self._packed.drawn[lanes] = True
 
     def state(self) -> StateArray | None:
         """See `Lanes.state`: physics, remembered fields, elapsed steps and generator of a lane."""
         if not self._physics.saves:
             return None
-        kept = self._before.__dict__.items() if self._restored else ()
-        remembered = dict(kept) or {name: getattr(self._now, name) for name in self._task.remembers}
+        fields = self._before if self._restored else self._now
         columns = [
             self._physics.state(),
-            *(field.reshape(len(self), -1) for field in remembered.values()),
+            *(getattr(fields, name).reshape(len(self), -1) for name in self._task.remembers),
             self._elapsed[:, None].astype(np.float64),
-            self._packed.rows(self._generators).view(np.float64),
+            np.stack([pack(generator) for generator in self._generators]).view(np.float64),
         ]
         return np.concatenate(columns, 1).view(np.uint8)
 
     def restore(self, state: StateArray) -> None:
         """See `Lanes.restore`."""
         columns = np.ascontiguousarray(state).view(np.float64)
-        widths = [self._physics.state().shape[1]]
-        widths += [array[0].size for array, _ in self._remembered]
-        physics, *remembered, elapsed, generators = np.split(
-            columns, np.cumsum([*widths, 1]), axis=1
-        )
-        self._physics.restore(physics)
+        sizes = (array[0].size for array, _ in self._remembered)
+        ends = np.cumsum([self._physics.state().shape[1], *sizes, 1])
+        integration, *remembered, elapsed, generators = np.split(columns, ends, axis=1)
+        self._physics.restore(integration)
         for (array, _), rows in zip(self._remembered, remembered, strict=True):
             array[:] = rows.reshape(array.shape)
         self._restored = bool(self._remembered)
         self._elapsed[:] = elapsed[:, 0].astype(np.int64)
-        self._packed.load(np.ascontiguousarray(generators).view(np.uint64), self._generators)
+        words = np.ascontiguousarray(generators).view(np.uint64)
+        for row, generator in zip(words, self._generators, strict=True):
+            unpack(row, generator)
 
     def _located(self, fault: Exception) -> RolloutError:
         """Adds step and lanes to `fault`: a robot's functions see all lanes at once."""
@@ -183,7 +164,6 @@ class MujocoLanes:
         return RolloutError(f"{text} ({where})")
 
     def _warn(self) -> None:
-        if not self._warnings.pending:
-            return
-        lanes = ", ".join(str(self._numbers[i]) for i in self._physics.warned())
-        self._warnings.flush(f"step {self._steps}, lane {lanes}")
+        if physics.pending_warnings:
+            lanes = ", ".join(str(self._numbers[i]) for i in self._physics.warned())
+            physics.issue_mujoco_warnings(f"step {self._steps}, lane {lanes}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Callable
+import warnings
 from functools import cache
 from typing import Any
 
@@ -21,10 +21,9 @@ from walle.errors import ConfigError, nearest
 from walle.types import AnyArray, IntArray
 
 Array = npt.NDArray[np.float64]
-_Compute = Callable[[mujoco.MjModel, mujoco.MjData], None]
 
 # Fields that mj_step does not compute, and the function that computes them after it.
-_AFTER_STEP: dict[str, _Compute] = {
+_AFTER_STEP = {
     "cacc": mujoco.mj_rnePostConstraint,
     "cfrc_int": mujoco.mj_rnePostConstraint,
     "cfrc_ext": mujoco.mj_rnePostConstraint,
@@ -32,8 +31,11 @@ _AFTER_STEP: dict[str, _Compute] = {
     "subtree_angmom": mujoco.mj_subtreeVel,
 }
 _STATE = mujoco.mjtState.mjSTATE_INTEGRATION
-_NEVER_COMPUTED = frozenset({"qfrc_inverse"})
 _ARENA = ("efc_", "efm_", "iefc_", "iacc", "ifrc_", "island_", "map_", "dof_island", "tree_island")
+# Gymnasium's half-cheetah model uses an attribute that MuJoCo 4 reports as deprecated at every
+# compilation, on the terminal and in MUJOCO_LOG.TXT. A user can do nothing about it.
+_KNOWN_NOISE = "compiler attribute 'settotalmass' is deprecated"
+pending_warnings: list[str] = []  # see `catch_mujoco_warnings`
 
 
 class Fields:
@@ -60,14 +62,9 @@ class Fields:
 
 
 class BatchPhysics:
-    """All lanes in one call of `mujoco.batch`.
+    """All lanes in one call of `mujoco.batch`."""
 
-    Attributes:
-        fields: MuJoCo's arrays, live: they change with every call.
-        saves: whether `state` holds everything that the lanes' future depends on.
-    """
-
-    saves = True
+    saves = True  # `state` holds everything that the lanes' future depends on
 
     def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
         from mujoco.batch import Batch
@@ -76,7 +73,7 @@ class BatchPhysics:
         self._ctrl: Array = self._batch.bind("ctrl")
         self._qpos: Array = self._batch.bind("qpos")
         self._qvel: Array = self._batch.bind("qvel")
-        self.fields = Fields({name: self._batch.bind(name) for name in fields})
+        self.fields = Fields({name: self._batch.bind(name) for name in fields})  # live views
         self._state: Array = self._batch.state
         self._fresh_state: Array = self._state[0].copy()
 
@@ -111,9 +108,8 @@ class LoopPhysics:
     def __init__(self, model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> None:
         self._model = model
         self._datas = [mujoco.MjData(model) for _ in range(lanes)]
-        self._state_size = mujoco.mj_stateSize(model, _STATE)
         # Sleeping trees and the data of plugins are not part of MuJoCo's state.
-        self.saves = not (_sleeps(model) or model.nplugin)
+        self.saves = not _has_hidden_state(model)
         self._after = list({id(f): f for f in map(_AFTER_STEP.get, fields) if f}.values())
         # Making a view costs more than copying it, and a call costs more than the numbers it
         # copies. So views are made once, and one concatenation fetches all fields of all lanes.
@@ -122,7 +118,12 @@ class LoopPhysics:
         self._all_sources = [source for lane in self._sources for source in lane]
         self._rows: Array = np.empty((lanes, sum(source.size for source in self._sources[0])))
         self._flat_rows = self._rows.reshape(-1)
-        self.fields = Fields(_columns(self._rows, self._datas[0], fields))
+        columns, start = {}, 0
+        for name in fields:
+            array = getattr(self._datas[0], name)
+            columns[name] = self._rows[:, start : start + array.size].reshape(lanes, *array.shape)
+            start += array.size
+        self.fields = Fields(columns)
 
     def step(self, action: AnyArray, substeps: int, lanes: IntArray | None = None) -> None:
         """See `BatchPhysics.step`."""
@@ -150,7 +151,7 @@ class LoopPhysics:
 
     def state(self) -> Array:
         """See `BatchPhysics.state`."""
-        rows: Array = np.empty((len(self._datas), self._state_size))
+        rows: Array = np.empty((len(self._datas), mujoco.mj_stateSize(self._model, _STATE)))
         for data, row in zip(self._datas, rows, strict=True):
             mujoco.mj_getState(self._model, data, row, _STATE)
         return rows
@@ -169,22 +170,36 @@ class LoopPhysics:
             np.concatenate(self._sources[i], out=self._rows[i])
 
 
-Physics = BatchPhysics | LoopPhysics
-
-
-def make_physics(model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]) -> Physics:
+def make_physics(
+    model: mujoco.MjModel, lanes: int, fields: tuple[str, ...]
+) -> BatchPhysics | LoopPhysics:
     """The fastest engine that computes `fields` as `mj_step` on a persistent MjData would.
 
     Raises:
         ConfigError: a field does not exist, has no fixed size, or is never computed.
     """
-    _check_fields(mujoco.MjData(model), fields)
+    data = mujoco.MjData(model)
+    arrays = [name for name in dir(data) if isinstance(getattr(data, name, None), np.ndarray)]
+    for name in fields:
+        if name not in arrays:
+            hint = nearest(name, arrays)
+            raise ConfigError(f"field {name!r} is not an array of MuJoCo's MjData; {hint}")
+        if name.startswith(_ARENA):
+            raise ConfigError(f"field {name!r} changes its size with the contacts: it has no batch")
+        if getattr(data, name).size == 0:
+            raise ConfigError(f"field {name!r} has no entries in this model")
+        if name == "qfrc_inverse":
+            raise ConfigError(f"field {name!r} is not computed by mj_step: it is always zero")
     stop_timers()
-    # Then one MjData cannot serve all lanes in turn and still compute every field.
-    needs_loop = _sleeps(model) or model.nplugin or _AFTER_STEP.keys() & set(fields)
-    if batch_available() and not needs_loop:
-        return BatchPhysics(model, lanes, fields)
-    return LoopPhysics(model, lanes, fields)
+    # Such a model or field needs an MjData of its own for every lane.
+    if not batch_available() or _has_hidden_state(model) or _AFTER_STEP.keys() & set(fields):
+        return LoopPhysics(model, lanes, fields)
+    return BatchPhysics(model, lanes, fields)
+
+
+def _has_hidden_state(model: mujoco.MjModel) -> bool:
+    sleeps = model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP
+    return bool(sleeps or model.nplugin)
 
 
 @cache
@@ -215,29 +230,25 @@ def batch_available() -> bool:
     return importlib.util.find_spec("mujoco.batch") is not None
 
 
-def _sleeps(model: mujoco.MjModel) -> bool:
-    return bool(model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP)
+def catch_mujoco_warnings() -> None:
+    """Diverts MuJoCo's warnings, in this process and from now on, into `pending_warnings`.
+
+    MuJoCo calls back from the middle of its C code, where a Python exception ends the process, and
+    a warning is an exception under `python -W error`. So the callback only keeps the text, and the
+    caller of the physics issues it. A callback that another program installed stays.
+    """
+    if mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_keep_warning)
 
 
-def _check_fields(data: mujoco.MjData, fields: tuple[str, ...]) -> None:
-    arrays = [name for name in dir(data) if isinstance(getattr(data, name, None), np.ndarray)]
-    for name in fields:
-        if name not in arrays:
-            hint = nearest(name, arrays)
-            raise ConfigError(f"field {name!r} is not an array of MuJoCo's MjData; {hint}")
-        if name.startswith(_ARENA):
-            raise ConfigError(f"field {name!r} changes its size with the contacts: it has no batch")
-        if getattr(data, name).size == 0:
-            raise ConfigError(f"field {name!r} has no entries in this model")
-        if name in _NEVER_COMPUTED:
-            raise ConfigError(f"field {name!r} is not computed by mj_step: it is always zero")
+def _keep_warning(message: str) -> None:
+    if not message.startswith(_KNOWN_NOISE):
+        pending_warnings.append(message)
 
 
-def _columns(rows: Array, data: mujoco.MjData, fields: tuple[str, ...]) -> dict[str, Array]:
-    """Views of `rows`, [L, n], in which every field has a range of columns and its own shape."""
-    views, start = {}, 0
-    for name in fields:
-        shape, size = getattr(data, name).shape, getattr(data, name).size
-        views[name] = rows[:, start : start + size].reshape(len(rows), *shape)
-        start += size
-    return views
+def issue_mujoco_warnings(where: str) -> None:
+    """Issues a RuntimeWarning for every pending warning, each beginning with `where`."""
+    messages = pending_warnings.copy()
+    pending_warnings.clear()
+    for message in messages:
+        warnings.warn(f"{where}: MuJoCo: {message}", RuntimeWarning, stacklevel=3)

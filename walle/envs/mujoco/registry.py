@@ -15,7 +15,7 @@ from walle.envs.lanes import EnvSpec
 from walle.envs.mujoco import tasks
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.robot import Robot, RobotTask
-from walle.envs.mujoco.task import GymnasiumTask, Task
+from walle.envs.mujoco.task import GymnasiumTask
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
 
@@ -23,17 +23,12 @@ from walle.streams import Role, env_seed
 TASKS: Mapping[str, type[GymnasiumTask]] = {
     f"gymnasium.envs.mujoco.{module}_v5:{task.__name__}Env": task
     for module, task in (
-        ("ant", tasks.Ant),
-        ("half_cheetah", tasks.HalfCheetah),
-        ("hopper", tasks.Hopper),
-        ("humanoid", tasks.Humanoid),
-        ("humanoidstandup", tasks.HumanoidStandup),
+        *(("ant", tasks.Ant), ("half_cheetah", tasks.HalfCheetah), ("hopper", tasks.Hopper)),
+        *(("humanoid", tasks.Humanoid), ("humanoidstandup", tasks.HumanoidStandup)),
         ("inverted_double_pendulum", tasks.InvertedDoublePendulum),
         ("inverted_pendulum", tasks.InvertedPendulum),
-        ("pusher", tasks.Pusher),
-        ("reacher", tasks.Reacher),
-        ("swimmer", tasks.Swimmer),
-        ("walker2d", tasks.Walker2d),
+        *(("pusher", tasks.Pusher), ("reacher", tasks.Reacher)),
+        *(("swimmer", tasks.Swimmer), ("walker2d", tasks.Walker2d)),
     )
 }
 
@@ -43,7 +38,7 @@ _DRAWING |= {"render_mode", "visual_options", "width"}
 
 
 def why_not(spec: EnvSpec) -> str | None:
-    """The reason why MuJoCo lanes would not give the same results for `spec`; None if they do."""
+    """The reason why MuJoCo lanes would have other results for `spec`; None if they have not."""
     if find_robot(spec.id) is not None:
         return None
     if find_maker(spec.id) is not None:
@@ -72,24 +67,27 @@ def make_mujoco_lanes(
         ConfigError: MuJoCo lanes cannot simulate this environment, an argument is unknown, or the
             model does not load.
     """
-    reason = why_not(spec)
-    if reason is not None:
+    if reason := why_not(spec):
         raise ConfigError(f"env.backend=mujoco cannot run env.id={spec.id!r}: {reason}")
-    task: Task
-    if robot := find_robot(spec.id):
-        _check_arguments(Robot, spec)
-        robot = dataclasses.replace(robot, **spec.kwargs)
-        task, registered_limit = RobotTask(robot), robot.episode_limit
-    else:
+    robot = find_robot(spec.id)
+    described: Any = Robot
+    if robot is None:
         entry = _registered(spec.id)
         described = TASKS[str(entry.entry_point)]
-        _check_arguments(described, spec)
-        task = described(**{**entry.kwargs, **spec.kwargs})
-        registered_limit = entry.max_episode_steps
+    names = [field.name for field in dataclasses.fields(described)]
+    for name in spec.kwargs:
+        if name not in names:
+            hint = nearest(name, names)
+            raise ConfigError(f"env.kwargs.{name}: {spec.id} has no such argument; {hint}")
+    if robot is None:
+        task, limit = described(**{**entry.kwargs, **spec.kwargs}), entry.max_episode_steps
+    else:
+        robot = dataclasses.replace(robot, **spec.kwargs)
+        task, limit = RobotTask(robot), robot.episode_limit
     return MujocoLanes(
         task,
         [env_seed(seed, lane, role) for lane in lanes],
-        episode_limit=registered_limit if spec.episode_limit is None else spec.episode_limit,
+        episode_limit=limit if spec.episode_limit is None else spec.episode_limit,
         repeat=spec.frame_skip,
         numbers=lanes,
     )
@@ -97,30 +95,22 @@ def make_mujoco_lanes(
 
 def find_robot(env_id: str) -> Robot | None:
     """The `Robot` that an id of the form "module:NAME" names, or None."""
-    module, _, name = env_id.rpartition(":")
-    if not module:
-        return None
-    robot = getattr(_imported(module, env_id), name, None)
+    robot = _named(env_id)
     return robot if isinstance(robot, Robot) else None
 
 
 def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
-    """The class or function that an id of the form "module:Name" names, or None.
-
-    Raises:
-        ConfigError: the module does not exist, or the class is no environment.
-    """
-    module, _, name = env_id.rpartition(":")
-    maker: Any = getattr(_imported(module, env_id), name, None) if module else None
+    """The class or function that an id of the form "module:Name" names, or None."""
+    maker: Callable[..., gym.Env[Any, Any]] | None = _named(env_id)
     if isinstance(maker, Robot) or not callable(maker):
         return None
     if isinstance(maker, type) and not issubclass(maker, gym.Env):
         needs = ("reset", "step", "observation_space", "action_space", "close")
         lacks = [attribute for attribute in needs if not hasattr(maker, attribute)]
         more = f" (it lacks {', '.join(lacks)})" if lacks else ""
+        name = env_id.rpartition(":")[2]
         raise ConfigError(f"env.id={env_id!r}: derive {name} from gymnasium.Env{more}")
-    factory: Callable[..., gym.Env[Any, Any]] = maker
-    return factory
+    return maker
 
 
 def missing_class(env_id: str) -> str | None:
@@ -141,12 +131,10 @@ def missing_class(env_id: str) -> str | None:
     return f"{module} has no {name}; {near}"
 
 
-def _check_arguments(described: type[GymnasiumTask] | type[Robot], spec: EnvSpec) -> None:
-    names = [field.name for field in dataclasses.fields(described)]
-    for name in spec.kwargs:
-        if name not in names:
-            hint = nearest(name, names)
-            raise ConfigError(f"env.kwargs.{name}: {spec.id} has no such argument; {hint}")
+def _named(env_id: str) -> Any:
+    """What "module:NAME" names; None for another id, or where the module has no such name."""
+    module, _, name = env_id.rpartition(":")
+    return getattr(_imported(module, env_id), name, None) if module else None
 
 
 def _registered(env_id: str) -> gym.envs.registration.EnvSpec:

@@ -78,8 +78,8 @@ class RobotTask(Task):
         self.fields, self.remembers = robot.fields, robot.remembers
         self.load(Path(robot.xml_file).expanduser(), robot.frame_skip)
         physics = make_physics(self.model, 1, self.fields)
-        state = self.begin(np.random.default_rng(0))
-        physics.reset(np.array([0]), state.qpos[None], state.qvel[None])
+        qpos, qvel = self.begin(np.random.default_rng(0))
+        physics.reset(np.array([0]), qpos[None], qvel[None])
         obs = np.asarray(robot.observe(physics.fields))
         if obs.ndim != 2 or len(obs) != 1:
             raise ConfigError(
@@ -101,11 +101,9 @@ class RobotTask(Task):
         """Draws an initial state by the robot's `begin`, and checks its shapes."""
         if self.robot.begin is None:
             return near_rest(self, random, self.robot.reset_noise_scale, normal=False)
-        model = self.model
-        qpos, qvel = self.robot.begin(random, self.rest.copy(), np.zeros(model.nv))
-        return State(
-            _floats("begin's qpos", qpos, (model.nq,)), _floats("begin's qvel", qvel, (model.nv,))
-        )
+        qpos, qvel = self.robot.begin(random, self.rest.copy(), np.zeros(self.model.nv))
+        positions = _floats("begin's qpos", qpos, (self.model.nq,))
+        return positions, _floats("begin's qvel", qvel, (self.model.nv,))
 
     def observe(self, now: Fields, out: Array) -> None:
         """Writes what the robot's `observe` returns, after checking its shape."""
@@ -116,12 +114,12 @@ class RobotTask(Task):
         lanes = len(action)
         reward = _floats("reward", self.robot.reward(before, action, now), (lanes,))
         if self.robot.terminated is None:
-            return RewardAndEnd(reward, never(lanes))
+            return reward, never(lanes)
         value = _checked("terminated", self.robot.terminated(now), (lanes,))
         terminated: BoolArray = np.array(value)
         if terminated.dtype != np.bool_:
             raise RolloutError(f"terminated() returned {terminated.dtype}, not booleans")
-        return RewardAndEnd(reward, terminated)
+        return reward, terminated
 
 
 def _floats(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:

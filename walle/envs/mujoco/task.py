@@ -1,65 +1,50 @@
-"""Tasks: a model, the first states of episodes, and observations, rewards and ends of all lanes."""
+"""Tasks: a compiled model, the first states of episodes, and rewards and ends of all lanes."""
 
 from __future__ import annotations
 
+import copy
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import ClassVar, NamedTuple
 
 import gymnasium as gym
 import mujoco
 import numpy as np
 import numpy.typing as npt
 
-from walle.envs.mujoco.compiling import compile_model, xml_path
+from walle.envs.mujoco import physics
 from walle.envs.mujoco.physics import Array, Fields
-from walle.errors import ConfigError, RolloutError
+from walle.errors import ConfigError, RolloutError, nearest
 from walle.types import AnyArray, BoolArray
+
+_MODELS = Path(gym.__file__).parent / "envs" / "mujoco" / "assets"
+_MOST_PAIRS = 16  # with more pairs MuJoCo's own search is faster
+_TRIAL_STEPS = 400  # in which both models must agree
+State = tuple[Array, Array]  # `qpos` [nq] and `qvel` [nv] where an episode starts
+# the reward of a step, [L], and whether it reached a terminal state, [L]
+RewardAndEnd = tuple[npt.NDArray[np.floating], BoolArray]
 
 
 class LaneError(RolloutError):
-    """One lane's result cannot be used; `index` is the place of the first such lane."""
+    """The result of a lane cannot be used; `index` is the index of the first such lane."""
 
     def __init__(self, message: str, index: int) -> None:
         super().__init__(message)
         self.index = index
 
 
-class State(NamedTuple):
-    """The state in which an episode starts: `qpos` [nq] and `qvel` [nv]."""
-
-    qpos: Array
-    qvel: Array
-
-
-class RewardAndEnd(NamedTuple):
-    """The `reward` of a step, [L], and whether it reached a terminal state, [L]."""
-
-    reward: npt.NDArray[np.floating]
-    terminated: BoolArray
-
-
 class Task(ABC):
-    """A model with the batched functions that make it a task.
+    """A model with the batched functions that make it a task."""
 
-    Attributes:
-        model: the compiled model, shared by all lanes.
-        frame_skip: physics steps per environment step.
-        dt: seconds of simulated time per environment step.
-        rest: [nq] the model's initial positions; its velocities are zero.
-        fields: the MuJoCo fields that the task reads.
-        remembers: the fields whose values from before the step the reward needs.
-        observation_size: the number of entries of one lane's observation.
-    """
-
-    model: mujoco.MjModel
-    frame_skip: int
-    dt: float
-    rest: Array
-    fields: tuple[str, ...] = ("qpos", "qvel")
-    remembers: tuple[str, ...] = ()
-    observation_size: int
+    model: mujoco.MjModel  # compiled, shared by all lanes
+    frame_skip: int  # physics steps per environment step
+    dt: float  # seconds of simulated time per environment step
+    rest: Array  # [nq] the model's initial positions; its velocities are zero
+    fields: tuple[str, ...] = ("qpos", "qvel")  # MuJoCo's, which the task reads
+    remembers: tuple[str, ...] = ()  # fields whose values from before the step the reward needs
+    observation_size: int  # entries of one lane's observation
 
     def load(self, path: Path, frame_skip: int) -> None:
         """Compiles the model; a task calls this before anything else."""
@@ -91,50 +76,13 @@ class Task(ABC):
 
 @dataclass(kw_only=True)
 class GymnasiumTask(Task):
-    """A task that Gymnasium has too, with the same constructor arguments as dataclass fields.
+    """A task that Gymnasium has too, with the same constructor arguments as dataclass fields."""
 
-    Attributes:
-        xml_file: a path beginning with `/`, `.` or `~`, or a model that Gymnasium ships.
-        frame_skip: physics steps per environment step.
-    """
-
-    xml_file: str
+    xml_file: str  # a path beginning with `/`, `.` or `~`, or a model that Gymnasium ships
     frame_skip: int
 
     def __post_init__(self) -> None:
         self.load(xml_path(self.xml_file), self.frame_skip)
-
-
-@dataclass(kw_only=True)
-class PoseTask(GymnasiumTask):
-    """A task that starts near the model's initial pose and shows positions and velocities.
-
-    obs = (positions without the first `hidden`, velocities)
-
-    Attributes:
-        reset_noise_scale: scale of the noise on the initial positions and velocities.
-        hidden: how many leading positions the observation leaves out.
-        normal_velocities: whether the noise on velocities is normal; otherwise it is uniform.
-    """
-
-    reset_noise_scale: float
-
-    hidden = 0
-    normal_velocities: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.observation_size = int(self.model.nq + self.model.nv) - self.hidden
-
-    def begin(self, random: np.random.Generator) -> State:
-        """The initial pose with noise."""
-        return near_rest(self, random, self.reset_noise_scale, normal=self.normal_velocities)
-
-    def observe(self, now: Fields, out: Array) -> None:
-        """Positions, then velocities."""
-        shown = self.model.nq - self.hidden
-        out[:, :shown] = now.qpos[:, self.hidden :]
-        out[:, shown : shown + self.model.nv] = now.qvel
 
 
 def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: bool) -> State:
@@ -146,9 +94,9 @@ def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: 
     nq, nv = len(task.rest), task.model.nv
     if normal:
         qpos = task.rest + random.uniform(-scale, scale, nq)
-        return State(qpos, scale * random.standard_normal(nv))
+        return qpos, scale * random.standard_normal(nv)
     noise = random.uniform(-scale, scale, nq + nv)
-    return State(task.rest + noise[:nq], noise[nq:])
+    return task.rest + noise[:nq], noise[nq:]
 
 
 def never(lanes: int) -> BoolArray:
@@ -156,30 +104,141 @@ def never(lanes: int) -> BoolArray:
     return np.zeros(lanes, dtype=np.bool_)
 
 
-def square_sum(x: AnyArray) -> npt.NDArray[np.floating]:
-    """Σ_j x[i, j]² in the precision of `x`.
+def xml_path(xml_file: str) -> Path:
+    """The file that an `xml_file` argument names, by Gymnasium's rule.
 
-    The last bits depend on the precision: Gymnasium's control cost is float32, as actions are.
+    A path that begins with `/`, `.` or `~` is the user's own file; any other name is a model that
+    Gymnasium ships.
     """
-    total: npt.NDArray[np.floating] = np.add.reduce(np.square(x), axis=1)
-    return total
+    if xml_file.startswith(("/", ".", "~")):
+        return Path(xml_file).expanduser()
+    if not (_MODELS / xml_file).is_file():
+        hint = nearest(xml_file, (path.name for path in _MODELS.glob("*.xml")))
+        raise ConfigError(
+            f"xml_file={xml_file!r} is not a model that Gymnasium ships; {hint} The path of a "
+            "model of your own begins with '/', './' or '~'"
+        )
+    return _MODELS / xml_file
 
 
-def clip(x: Array, low_high: tuple[float, float], out: Array | None = None) -> Array:
-    """`np.clip` in fewer calls: after a step of physics the caches are cold and calls are slow."""
-    low, high = low_high
-    clipped: Array = np.maximum(x, low, out=out)
-    return np.minimum(clipped, high, out=clipped)
+def compile_model(path: Path) -> mujoco.MjModel:
+    """Compiles an XML file, without searches that cannot find anything in this model.
+
+    The search for islands is off with one kinematic tree, and the search for contacts is off where
+    no two geoms may ever touch, or replaced by a list in models that Gymnasium ships. Trajectories
+    stay the same bit for bit. Every call returns a new model.
+
+    Raises:
+        ConfigError: there is no file, MuJoCo does not accept it, or it has no actuators.
+    """
+    return copy.copy(_shipped(path)) if path.parent == _MODELS else _compiled(path)
 
 
-def every(inside: BoolArray) -> BoolArray:
-    """Whether all of a row holds, [L, n] -> [L]: `all(axis=1)` in fewer calls."""
-    rows: BoolArray = np.logical_and.reduce(inside, axis=1)
-    return rows
+def _compiled(path: Path) -> mujoco.MjModel:
+    if not path.is_file():
+        raise ConfigError(f"xml_file: there is no file at {path.absolute()}")
+    physics.catch_mujoco_warnings()
+    try:
+        model = mujoco.MjModel.from_xml_path(str(path))
+    except ValueError as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"xml_file: {path} does not load as a MuJoCo model: {reason}") from error
+    physics.issue_mujoco_warnings(str(path))
+    if path.parent == _MODELS:
+        model = with_listed_pairs(model, path)
+        physics.pending_warnings.clear()  # the same warnings again
+    if model.nu == 0:
+        raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")
+    if model.ntree == 1:  # an older MuJoCo without this flag searches for islands only on request
+        model.opt.disableflags |= getattr(mujoco.mjtDisableBit, "mjDSBL_ISLAND", 0)
+    if not may_touch(model):
+        model.opt.disableflags |= mujoco.mjtDisableBit.mjDSBL_CONTACT
+    return model
 
 
-def between(x: Array, low_high: tuple[float, float]) -> BoolArray:
-    """Whether low < x < high, entry by entry."""
-    low, high = low_high
-    inside: BoolArray = (low < x) & (x < high)
-    return inside
+_shipped = cache(_compiled)  # a sampler that makes new lanes keeps the round waiting
+
+
+def may_touch(model: mujoco.MjModel) -> bool:
+    """Whether any two geoms could ever be in contact."""
+    return bool(model.npair or model.nflex or len(_pairs_that_may_touch(model)))
+
+
+def _pairs_that_may_touch(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
+    """The pairs of geoms [K, 2] that could be in contact, by MuJoCo's rules for filtering pairs.
+
+    A pair is left out when its contact bits do not meet, when both belong to one rigid body, or
+    when one's body is the other's parent and not the world.
+    """
+    types, affinities = model.geom_contype, model.geom_conaffinity
+    meet = types[:, None] & affinities[None] != 0
+    meet |= meet.T
+    body = model.body_weldid[model.geom_bodyid]
+    parent = model.body_weldid[model.body_parentid[body]]
+    family = (body[:, None] == parent[None]) & (body[:, None] != 0)
+    if model.opt.disableflags & mujoco.mjtDisableBit.mjDSBL_FILTERPARENT:
+        family[:] = False
+    apart = (body[:, None] == body[None]) | family | family.T
+    return np.argwhere(np.triu(meet & ~apart))
+
+
+def with_listed_pairs(model: mujoco.MjModel, path: Path) -> mujoco.MjModel:
+    """The model of that file with its pairs listed, or itself if that would not be faster.
+
+    In every step MuJoCo searches for bodies whose boxes overlap, and only then leaves out the pairs
+    that may never touch. Where few pairs are left, as of a robot that touches nothing but the
+    floor, the search takes up to a fifth of a step.
+
+    Contacts have the order and the parameters of those that MuJoCo finds by itself, so trajectories
+    stay the same bit for bit. The tests compare long trajectories of all of Gymnasium's models that
+    have such pairs; a short one is compared here, because another version of MuJoCo may have other
+    rules.
+    """
+    pairs = _pairs_that_may_touch(model)
+    if model.npair or model.nflex or model.nexclude or not 0 < len(pairs) <= _MOST_PAIRS:
+        return model
+    spec = mujoco.MjSpec.from_file(str(path))
+    for number, geom in enumerate(spec.geoms):
+        geom.name = geom.name or f"geom {number}"
+        geom.contype = geom.conaffinity = 0
+    with warnings.catch_warnings():  # the first compilation issued them
+        warnings.simplefilter("ignore")
+        unlisted = spec.compile()
+        for pair in pairs:
+            first, second = (unlisted.geom(int(i)).name for i in pair)
+            spec.add_pair(geomname1=first, geomname2=second)
+        listed = spec.compile()
+    for k in range(listed.npair):
+        _set_parameters(listed, k, int(listed.pair_geom1[k]), int(listed.pair_geom2[k]))
+    return listed if np.array_equal(_trajectory(listed), _trajectory(model)) else model
+
+
+def _trajectory(model: mujoco.MjModel) -> npt.NDArray[np.float64]:
+    """The states after random controls, most of them at the ends of the actuators' ranges."""
+    random, data = np.random.default_rng(0), mujoco.MjData(model)
+    states = []
+    for step in range(_TRIAL_STEPS):
+        if step % 5 == 0:
+            data.ctrl[:] = random.uniform(-10, 10, model.nu)
+        mujoco.mj_step(model, data)
+        states.append(np.concatenate((data.qpos, data.qvel, data.qacc_warmstart)))
+    return np.array(states)
+
+
+def _set_parameters(model: mujoco.MjModel, k: int, first: int, second: int) -> None:
+    """Sets a listed pair's parameters as MuJoCo's `mj_contactParam` does for a contact."""
+    m, both = model, [first, second]
+    priority = m.geom_priority[both]
+    if priority[0] != priority[1]:
+        both = [both[int(np.argmax(priority))]] * 2
+    solmix = m.geom_solmix[both]
+    weight = solmix[0] / solmix.sum() if solmix.sum() else 0.5
+    solref = m.geom_solref[both]
+    is_mixed = bool((solref[:, 0] > 0).all())
+    m.pair_solref[k] = weight * solref[0] + (1 - weight) * solref[1] if is_mixed else solref.min(0)
+    solimp = m.geom_solimp[both]
+    m.pair_solimp[k] = weight * solimp[0] + (1 - weight) * solimp[1]
+    m.pair_dim[k] = m.geom_condim[both].max()
+    m.pair_friction[k] = m.geom_friction[both].max(0)[[0, 0, 1, 2, 2]]
+    m.pair_margin[k] = m.geom_margin[[first, second]].sum()
+    m.pair_gap[k] = m.geom_gap[both].max()

@@ -6,26 +6,100 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import mujoco
 import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import (
-    GymnasiumTask,
-    PoseTask,
-    RewardAndEnd,
-    State,
-    between,
-    clip,
-    every,
-    never,
-    square_sum,
-)
+from walle.envs.mujoco.task import GymnasiumTask, RewardAndEnd, State, near_rest, never
 from walle.types import AnyArray, BoolArray
+
+Range = tuple[float, float]
+
+
+def _square_sum(x: AnyArray) -> npt.NDArray[np.floating]:
+    """Σ_j x[i, j]² in the precision of `x`.
+
+    The last bits depend on the precision: Gymnasium's control cost is float32, as actions are.
+    """
+    total: npt.NDArray[np.floating] = np.add.reduce(np.square(x), axis=1)
+    return total
+
+
+def _clip(x: Array, low_high: Range, out: Array | None = None) -> Array:
+    """`np.clip` in fewer calls: after a step of physics the caches are cold and calls are slow."""
+    low, high = low_high
+    clipped: Array = np.maximum(x, low, out=out)
+    return np.minimum(clipped, high, out=clipped)
+
+
+def _between(x: Array, low_high: Range) -> BoolArray:
+    low, high = low_high
+    inside: BoolArray = (low < x) & (x < high)
+    return inside
+
+
+def _finite(now: Fields) -> BoolArray:
+    finite: BoolArray = np.logical_and.reduce(np.isfinite(now.qpos), axis=1)
+    return finite & np.isfinite(now.qvel).all(1)
+
+
+def _distance(offset: Array) -> Array:
+    lengths: Array = np.sqrt(np.add.reduce(np.square(offset), axis=1))
+    return lengths
+
+
+def _rows(bodies: Array) -> Array:
+    return bodies.reshape(len(bodies), -1)
 
 
 @dataclass(kw_only=True)
-class _Runner(PoseTask):
+class _PoseTask(GymnasiumTask):
+    """A task that starts near the model's initial pose and shows MuJoCo's fields as they are.
+
+    obs = (positions without the first `coordinates`, velocities, the fields of `_show`)
+    """
+
+    reset_noise_scale: float  # of the noise on the initial positions and velocities
+
+    exclude_current_positions_from_observation = True  # some tasks have it as an argument
+    coordinates: ClassVar[int] = 0  # leading positions that are the robot's place, not its pose
+    normal_velocities: ClassVar[bool] = False  # the noise on velocities; otherwise it is uniform
+    shown_velocities: ClassVar[Range | None] = None  # clipped to this range
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.observation_size = 0
+        self._shown: list[tuple[str, int, slice, Range | None]] = []
+        exclude = self.exclude_current_positions_from_observation
+        self._show("qpos", self.coordinates if exclude else 0)
+        self._show("qvel", bounds=self.shown_velocities)
+
+    def _show(self, field: str, first: int = 0, bounds: Range | None = None) -> None:
+        """Appends a field from row or entry `first` on to the observation, clipped to `bounds`."""
+        size = getattr(mujoco.MjData(self.model), field)[first:].size
+        columns = slice(self.observation_size, self.observation_size + size)
+        self._shown.append((field, first, columns, bounds))
+        self.observation_size = columns.stop
+        self._read(field)
+
+    def _read(self, field: str) -> None:
+        self.fields = tuple(dict.fromkeys((*self.fields, field)))
+
+    def begin(self, random: np.random.Generator) -> State:
+        return near_rest(self, random, self.reset_noise_scale, normal=self.normal_velocities)
+
+    def observe(self, now: Fields, out: Array) -> None:
+        for field, first, columns, bounds in self._shown:
+            part = _rows(getattr(now, field)[:, first:])
+            if bounds is None:
+                out[:, columns] = part
+            else:
+                _clip(part, bounds, out=out[:, columns])
+
+
+@dataclass(kw_only=True)
+class _Runner(_PoseTask):
     """A robot that moves along x and pays for its torques.
 
     reward = w_forward Δx / dt - w_ctrl ‖a‖²
@@ -37,19 +111,12 @@ class _Runner(PoseTask):
     exclude_current_positions_from_observation: bool = True
 
     coordinates: ClassVar[int] = 1
-    """The number of leading positions that are the robot's place; the others are its pose."""
-
     remembers = ("qpos",)
-
-    def __post_init__(self) -> None:
-        if self.exclude_current_positions_from_observation:
-            self.hidden = self.coordinates
-        super().__post_init__()
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
-        cost = self.ctrl_cost_weight * square_sum(action)
-        return RewardAndEnd(self.forward_reward_weight * velocity - cost, never(len(cost)))
+        cost = self.ctrl_cost_weight * _square_sum(action)
+        return self.forward_reward_weight * velocity - cost, never(len(cost))
 
 
 @dataclass(kw_only=True)
@@ -87,26 +154,22 @@ class Walker2d(_Runner):
     ctrl_cost_weight: float = 1e-3
     healthy_reward: float = 1.0
     terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (0.8, 2.0)
-    healthy_angle_range: tuple[float, float] = (-1.0, 1.0)
+    healthy_z_range: Range = (0.8, 2.0)
+    healthy_angle_range: Range = (-1.0, 1.0)
     reset_noise_scale: float = 5e-3
 
-    def observe(self, now: Fields, out: Array) -> None:
-        """Writes positions, then clipped velocities."""
-        shown = self.model.nq - self.hidden
-        out[:, :shown] = now.qpos[:, self.hidden :]
-        clip(now.qvel, (-10, 10), out=out[:, shown:])
+    shown_velocities: ClassVar[Range | None] = (-10, 10)
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane stands, [L]."""
         qpos = now.qpos
-        height = between(qpos[:, 1], self.healthy_z_range)
-        return height & between(qpos[:, 2], self.healthy_angle_range)
+        height = _between(qpos[:, 1], self.healthy_z_range)
+        return height & _between(qpos[:, 2], self.healthy_angle_range)
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.qpos[:, 0] - before.qpos[:, 0]) / self.dt
-        cost = self.ctrl_cost_weight * square_sum(action)
+        cost = self.ctrl_cost_weight * _square_sum(action)
         return _moving_reward(self, velocity, cost, self.healthy(now))
 
 
@@ -116,10 +179,10 @@ def _moving_reward(
     cost: npt.NDArray[np.floating],
     healthy: BoolArray,
 ) -> RewardAndEnd:
-    """What a walking robot gets: w_forward velocity + w_healthy [healthy] - cost."""
+    """The reward of a walking robot: w_forward velocity + w_healthy [healthy] - cost."""
     gain = task.forward_reward_weight * velocity + task.healthy_reward * healthy
     ended = ~healthy if task.terminate_when_unhealthy else never(len(gain))
-    return RewardAndEnd(gain - cost, ended)
+    return gain - cost, ended
 
 
 @dataclass(kw_only=True)
@@ -127,19 +190,20 @@ class Hopper(Walker2d):
     """Hopper-v5: Walker2d, with bounds on all velocities and on positions from the third on."""
 
     xml_file: str = "hopper.xml"
-    healthy_state_range: tuple[float, float] = (-100.0, 100.0)
-    healthy_z_range: tuple[float, float] = (0.7, math.inf)
-    healthy_angle_range: tuple[float, float] = (-0.2, 0.2)
+    healthy_state_range: Range = (-100.0, 100.0)
+    healthy_z_range: Range = (0.7, math.inf)
+    healthy_angle_range: Range = (-0.2, 0.2)
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane stands and moves within bounds, [L]."""
-        pose = every(between(now.qpos[:, 2:], self.healthy_state_range))
-        motion = every(between(now.qvel, self.healthy_state_range))
-        return super().healthy(now) & pose & motion
+        pose = _between(now.qpos[:, 2:], self.healthy_state_range).all(1)
+        motion = _between(now.qvel, self.healthy_state_range).all(1)
+        healthy: BoolArray = super().healthy(now) & pose & motion
+        return healthy
 
 
 @dataclass(kw_only=True)
-class InvertedPendulum(PoseTask):
+class InvertedPendulum(_PoseTask):
     """InvertedPendulum-v5.
 
     reward = [not terminated]
@@ -152,14 +216,12 @@ class InvertedPendulum(PoseTask):
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
-        fallen = np.abs(now.qpos[:, 1]) > 0.2
-        finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
-        terminated = fallen | ~finite
-        return RewardAndEnd((~terminated).astype(np.float64), terminated)
+        standing = ~(np.abs(now.qpos[:, 1]) > 0.2) & _finite(now)
+        return standing.astype(np.float64), ~standing
 
 
 @dataclass(kw_only=True)
-class InvertedDoublePendulum(PoseTask):
+class InvertedDoublePendulum(_PoseTask):
     """InvertedDoublePendulum-v5.
 
     With the tip at (x, y) and the hinges turning at v₁ and v₂:
@@ -188,8 +250,8 @@ class InvertedDoublePendulum(PoseTask):
         out[:, 0] = now.qpos[:, 0]
         out[:, 1 : 1 + n] = np.sin(angles)
         out[:, 1 + n : 1 + 2 * n] = np.cos(angles)
-        clip(now.qvel, (-10, 10), out=out[:, 1 + 2 * n : -1])
-        clip(now.qfrc_constraint[:, 0], (-10, 10), out=out[:, -1])
+        _clip(now.qvel, (-10, 10), out=out[:, 1 + 2 * n : -1])
+        _clip(now.qfrc_constraint[:, 0], (-10, 10), out=out[:, -1])
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
@@ -198,12 +260,7 @@ class InvertedDoublePendulum(PoseTask):
         fallen = y <= 1
         alive = self.healthy_reward * ~fallen
         swing = 1e-3 * np.square(v1) + 5e-3 * np.square(v2)
-        return RewardAndEnd(alive - (0.01 * np.square(x) + np.square(y - 2)) - swing, fallen)
-
-
-def _distance(offset: Array) -> Array:
-    lengths: Array = np.sqrt(np.add.reduce(np.square(offset), axis=1))
-    return lengths
+        return alive - (0.01 * np.square(x) + np.square(y - 2)) - swing, fallen
 
 
 @dataclass(kw_only=True)
@@ -236,7 +293,7 @@ class Reacher(GymnasiumTask):
         qpos[-2:] = target
         qvel = random.uniform(-0.005, 0.005, self.model.nv)
         qvel[-2:] = 0
-        return State(qpos, qvel)
+        return qpos, qvel
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
@@ -251,9 +308,9 @@ class Reacher(GymnasiumTask):
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         offset = now.xpos[:, self._fingertip] - now.xpos[:, self._target]
-        cost = self.reward_control_weight * square_sum(action)
+        cost = self.reward_control_weight * _square_sum(action)
         reward = -self.reward_dist_weight * _distance(offset) - cost
-        return RewardAndEnd(reward, never(len(reward)))
+        return reward, never(len(reward))
 
 
 @dataclass(kw_only=True)
@@ -288,7 +345,7 @@ class Pusher(GymnasiumTask):
         qpos[-4:] = (*position, 0.0, 0.0)
         qvel = random.uniform(-0.005, 0.005, self.model.nv)
         qvel[-4:] = 0
-        return State(qpos, qvel)
+        return qpos, qvel
 
     def observe(self, now: Fields, out: Array) -> None:
         """See the class."""
@@ -305,16 +362,12 @@ class Pusher(GymnasiumTask):
         thing = xpos[:, self._object]
         near = self.reward_near_weight * _distance(thing - xpos[:, self._tip])
         far = self.reward_dist_weight * _distance(thing - xpos[:, self._goal])
-        reward = -far - self.reward_control_weight * square_sum(action) - near
-        return RewardAndEnd(reward, never(len(reward)))
-
-
-def _rows(bodies: Array) -> Array:
-    return bodies.reshape(len(bodies), -1)
+        reward = -far - self.reward_control_weight * _square_sum(action) - near
+        return reward, never(len(reward))
 
 
 @dataclass(kw_only=True)
-class Ant(PoseTask):
+class Ant(_PoseTask):
     """Ant-v5.
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
@@ -331,53 +384,44 @@ class Ant(PoseTask):
     healthy_reward: float = 1.0
     main_body: int | str = 1
     terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (0.2, 1.0)
-    contact_force_range: tuple[float, float] = (-1.0, 1.0)
+    healthy_z_range: Range = (0.2, 1.0)
+    contact_force_range: Range = (-1.0, 1.0)
     reset_noise_scale: float = 0.1
     exclude_current_positions_from_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
 
-    remembers = ("xpos",)
+    coordinates: ClassVar[int] = 2
     normal_velocities: ClassVar[bool] = True
+    fields = ("qpos", "qvel", "xpos")
+    remembers = ("xpos",)
 
     def __post_init__(self) -> None:
-        if self.exclude_current_positions_from_observation:
-            self.hidden = 2
         super().__post_init__()
         self._main = int(self.model.body(self.main_body).id)
-        self._first_force = self.observation_size
-        felt = self.include_cfrc_ext_in_observation or self.contact_cost_weight != 0
-        self.fields = ("qpos", "qvel", "xpos", *(("cfrc_ext",) if felt else ()))
         if self.include_cfrc_ext_in_observation:
-            self.observation_size += 6 * int(self.model.nbody - 1)
-
-    def observe(self, now: Fields, out: Array) -> None:
-        """See the class."""
-        super().observe(now, out)
-        if self.include_cfrc_ext_in_observation:
-            forces = _rows(now.cfrc_ext[:, 1:])
-            clip(forces, self.contact_force_range, out=out[:, self._first_force :])
+            self._show("cfrc_ext", 1, self.contact_force_range)
+        if self.contact_cost_weight != 0:
+            self._read("cfrc_ext")
 
     def healthy(self, now: Fields) -> BoolArray:
         """Whether each lane is upright enough, [L]."""
         low, high = self.healthy_z_range
         height = now.qpos[:, 2]
         inside: BoolArray = (low <= height) & (height <= high)
-        finite = every(np.isfinite(now.qpos)) & every(np.isfinite(now.qvel))
-        return inside & finite
+        return inside & _finite(now)
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         velocity = (now.xpos[:, self._main, 0] - before.xpos[:, self._main, 0]) / self.dt
-        cost = self.ctrl_cost_weight * square_sum(action)
+        cost = self.ctrl_cost_weight * _square_sum(action)
         if self.contact_cost_weight != 0:
-            forces = clip(_rows(now.cfrc_ext), self.contact_force_range)
-            cost = cost + self.contact_cost_weight * square_sum(forces)
+            forces = _clip(_rows(now.cfrc_ext), self.contact_force_range)
+            cost = cost + self.contact_cost_weight * _square_sum(forces)
         return _moving_reward(self, velocity, cost, self.healthy(now))
 
 
 @dataclass(kw_only=True)
-class _Humanoid(PoseTask):
+class _Humanoid(_PoseTask):
     """The observation and the costs that Humanoid and HumanoidStandup share.
 
     obs = (positions without x and y, velocities, inertia and velocity of the bodies about the
@@ -394,48 +438,29 @@ class _Humanoid(PoseTask):
     include_qfrc_actuator_in_observation: bool = True
     include_cfrc_ext_in_observation: bool = True
 
-    def _lay_out(self, contact_weight: float, contact_range: tuple[float, float]) -> None:
-        """Lays the observation out: field, first row or entry shown, columns.
+    coordinates: ClassVar[int] = 2
+    contact: ClassVar[str]  # the first words of the arguments for the cost of contacts
 
-        `contact_weight` times the squared contact forces, clipped to `contact_range`, is a cost.
-        """
-        self._contact_weight, self._contact_range = contact_weight, contact_range
-        hidden = 2 if self.exclude_current_positions_from_observation else 0
-        bodies = self.model.nbody - 1
-        parts = [
-            ("qpos", hidden, self.model.nq - hidden, True),
-            ("qvel", 0, self.model.nv, True),
-            ("cinert", 1, 10 * bodies, self.include_cinert_in_observation),
-            ("cvel", 1, 6 * bodies, self.include_cvel_in_observation),
-            # The free joint's six entries have no actuator.
-            ("qfrc_actuator", 6, self.model.nv - 6, self.include_qfrc_actuator_in_observation),
-            ("cfrc_ext", 1, 6 * bodies, self.include_cfrc_ext_in_observation),
-        ]
-        self._layout: list[tuple[str, int, slice]] = []
-        start = 0
-        for field, first, size, shown in parts:
-            if shown:
-                self._layout.append((field, first, slice(start, start + size)))
-                start += size
-        self.observation_size = start
-        visible = (field for field, _, _ in self._layout)
-        felt = ("cfrc_ext",) if contact_weight != 0 else ()
-        self.fields = tuple(dict.fromkeys((*visible, *self.remembers, *felt)))
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # The world has neither inertia nor velocity, and the free joint's six forces no actuator.
+        for field, first in (("cinert", 1), ("cvel", 1), ("qfrc_actuator", 6), ("cfrc_ext", 1)):
+            if getattr(self, f"include_{field}_in_observation"):
+                self._show(field, first)
+        self._contact_weight: float = getattr(self, f"{self.contact}_weight")
+        self._contact_range: Range = getattr(self, f"{self.contact}_range")
+        if self._contact_weight != 0:
+            self._read("cfrc_ext")
 
-    def observe(self, now: Fields, out: Array) -> None:
-        for field, first, columns in self._layout:
-            out[:, columns] = _rows(getattr(now, field)[:, first:])
-
-    def _contact_cost(self, now: Fields) -> Array | float:
-        low, high = self._contact_range
-        if self._contact_weight == 0:
-            return min(max(0.0, low), high)
-        force = square_sum(_rows(now.cfrc_ext)).astype(np.float64, copy=False)
-        return clip(self._contact_weight * force, self._contact_range)
-
-    def _control_cost(self, action: AnyArray) -> npt.NDArray[np.floating]:
+    def _cost(self, action: AnyArray, now: Fields) -> npt.NDArray[np.floating]:
+        """The cost of controls, and the weighted squared contact forces, clipped."""
         # Gymnasium computes this from MuJoCo's controls, which have double precision.
-        return self.ctrl_cost_weight * square_sum(action.astype(np.float64))
+        control = self.ctrl_cost_weight * _square_sum(action.astype(np.float64))
+        if self._contact_weight == 0:
+            low, high = self._contact_range
+            return control + min(max(0.0, low), high)
+        force = _square_sum(_rows(now.cfrc_ext)).astype(np.float64, copy=False)
+        return control + _clip(self._contact_weight * force, self._contact_range)
 
 
 @dataclass(kw_only=True)
@@ -450,29 +475,26 @@ class Humanoid(_Humanoid):
     xml_file: str = "humanoid.xml"
     forward_reward_weight: float = 1.25
     contact_cost_weight: float = 5e-7
-    contact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+    contact_cost_range: Range = (-math.inf, 10.0)
     healthy_reward: float = 5.0
     terminate_when_unhealthy: bool = True
-    healthy_z_range: tuple[float, float] = (1.0, 2.0)
+    healthy_z_range: Range = (1.0, 2.0)
 
+    contact: ClassVar[str] = "contact_cost"
+    fields = ("qpos", "qvel", "xipos")
     remembers = ("xipos",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._lay_out(self.contact_cost_weight, self.contact_cost_range)
         self._mass = self.model.body_mass / self.model.body_mass.sum()
-
-    def healthy(self, now: Fields) -> BoolArray:
-        """Whether each lane stands, [L]."""
-        return between(now.qpos[:, 2], self.healthy_z_range)
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """See the class."""
         # Not a matrix product: BLAS rounds a row according to how many rows there are.
         moved = (now.xipos[:, :, 0] - before.xipos[:, :, 0]) * self._mass
         velocity = np.add.reduce(moved, axis=1) / self.dt
-        cost = self._control_cost(action) + self._contact_cost(now)
-        return _moving_reward(self, velocity, cost, self.healthy(now))
+        healthy = _between(now.qpos[:, 2], self.healthy_z_range)
+        return _moving_reward(self, velocity, self._cost(action, now), healthy)
 
 
 @dataclass(kw_only=True)
@@ -487,14 +509,11 @@ class HumanoidStandup(_Humanoid):
     xml_file: str = "humanoidstandup.xml"
     uph_cost_weight: float = 1.0
     impact_cost_weight: float = 0.5e-6
-    impact_cost_range: tuple[float, float] = (-math.inf, 10.0)
+    impact_cost_range: Range = (-math.inf, 10.0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._lay_out(self.impact_cost_weight, self.impact_cost_range)
+    contact: ClassVar[str] = "impact_cost"
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:  # noqa: ARG002
         """See the class."""
         height = now.qpos[:, 2] / self.model.opt.timestep
-        cost = self._control_cost(action) + self._contact_cost(now)
-        return RewardAndEnd(height - cost + 1, never(len(height)))
+        return height - self._cost(action, now) + 1, never(len(height))

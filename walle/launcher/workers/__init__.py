@@ -1,13 +1,13 @@
 """Sweeps on other machines: workers that a scheduler starts, and that claim jobs.
 
-    backend.py        the backend of this machine, and what those of Slurm and Ray have in common:
-                      submits workers, and follows their jobs
-    slurm_backend.py  the backend of Slurm: its batch script and its number of workers
-    ray_cluster/      the backend of Ray: starts workers on the nodes of a cluster
-    submission.py     a submission: its directory, the names of its workers, how these are
-    claims.py         which worker runs which job, and which jobs to stop, in shared files
-    worker.py         the worker's process, and the plan in files that it reads
-    slurm.py          Slurm's commands
+    backend.py         the backends of this machine and of Slurm, and what Slurm's and Ray's have in
+                       common: submits workers, and follows their jobs
+    ray_backend.py     the backend of Ray: starts workers on free cores, ends them after Ctrl-C
+    ray_supervisor.py  an actor of Ray on a node: starts a worker's process, and ends with it
+    submission.py      a submission: its directory, the names and states of its workers
+    claims.py          which worker runs which job, and which jobs to stop, in shared files
+    worker.py          the worker's process, and the plan in files that it reads
+    slurm.py           Slurm's commands and batch scripts
 
 A worker is an element of an array of Slurm's batch jobs, or a child of an actor of Ray. It has some
 cores of one node, and runs jobs on them until none is left, with the runner of the local backend:
@@ -31,7 +31,7 @@ A job whose directory is still locked by its run is never claimed: its worker is
 
 A search with a pruner watches the `eval.csv` of running jobs on the machine where it was typed.
 Workers look into `stops/` every `heartbeat_s`, and end a job in it as the local backend does: with
-a checkpoint and the state `pruned`. They do not start one that still waits.
+a checkpoint and the state `pruned`.
 
 When Slurm takes the cores back (preemption, a time limit), the worker asks its jobs to end, which
 write their checkpoints; it gives the jobs back and asks Slurm to start it again. submitit is not

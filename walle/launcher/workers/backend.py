@@ -1,4 +1,4 @@
-"""Where jobs run: on this machine, or in workers that a scheduler starts elsewhere."""
+"""Where jobs run: on this machine, or in workers that Slurm or Ray starts elsewhere."""
 
 from __future__ import annotations
 
@@ -15,24 +15,15 @@ from pathlib import Path
 
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.composing import Job, StopRule
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.jobs.verdict import Verdict
-from walle.launcher.locks import jobs_locked, launcher_locked, locked
-from walle.launcher.machine_check import checked_machine
+from walle.launcher.jobs import Verdict
 from walle.launcher.planning import KEYS_OF_SPEED, Plan
-from walle.launcher.records import LOG, last_lines
-from walle.launcher.runner import runner
-from walle.launcher.screen import Screen, open_screen
-from walle.launcher.settings import (
-    BackendError,
-    RayConf,
-    SlurmConf,
-    WalleLauncherConf,
-    check_worker_settings,
-)
+from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked, locked
+from walle.launcher.runner import Runner, checked_machine
+from walle.launcher.screen import Screen
+from walle.launcher.settings import BackendError, RayConf, SlurmConf, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claim, Claims, Stops
-from walle.launcher.workers.submission import Submission, new_directory, unfinished
+from walle.launcher.workers.submission import LOGS, Submission, new_directory, unfinished
 from walle.launcher.workers.worker import store
 from walle.system.format import count_text, ranges_text
 from walle.system.run_files import read_status
@@ -41,6 +32,10 @@ from walle.system.signals import leave_terminal
 log = logging.getLogger(__name__)
 
 LOCK_WAIT_S = 15.0
+MOST_SLURM_WORKERS = 16
+POLL_S = 1.0
+ASK_S = 30.0  # between two questions to the scheduler
+LOST = Verdict("interrupted", "its worker vanished, and no other worker was left")
 
 
 class LocalBackend:
@@ -63,7 +58,7 @@ class LocalBackend:
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,
         ending: Sequence[int],
         saving: list[int],
@@ -74,25 +69,21 @@ class LocalBackend:
         Signals that ask for the end grow in `ending`, those for checkpoints in `saving`, which is
         emptied. Returns how each job ended, by index; a job that never started is left out.
         """
-        wanted, cores = self._settings.check_cores, self.resources.cores
-        enabled = plan.exclusive if wanted is None else wanted
+        settings, cores = self._settings, self.resources.cores
+        enabled = plan.exclusive if settings.check_cores is None else settings.check_cores
         needs = [job.need for job in plan.jobs]
         allocator = Allocator(needs, plan.order, self.resources, exclusive=plan.exclusive)
         with (
             checked_machine(sweep, plan, cores, ending, enabled=enabled),
-            runner(plan, allocator, self._settings, preparation, lock_fd, stop_rule) as jobs,
+            closing(Runner(plan, allocator, settings, preparation, lock_fd, stop_rule)) as runner,
         ):
-            return jobs.run(ending, saving)
+            return runner.run(ending, saving)
 
 
 class WorkersBackend(ABC):
-    """Submits workers that claim the jobs, or finds those of an earlier command; follows the jobs.
-
-    What differs between schedulers is abstract.
-    """
+    """Submits workers that claim the jobs, or finds an earlier command's; follows the jobs."""
 
     def __init__(self, settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
-        check_worker_settings(settings, workers)
         self._settings, self._heartbeat_s = settings, workers.heartbeat_s
         cores = list(range(workers.cores or 0))
         self.resources = Resources(cores, [str(gpu) for gpu in range(workers.gpus)])
@@ -107,7 +98,7 @@ class WorkersBackend(ABC):
 
     @abstractmethod
     def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
-        """The workers of `Submission.arrays` that still exist; None if nobody answers."""
+        """The workers of `Submission.arrays` that still exist; None if that is unknown."""
 
     @abstractmethod
     def _submit(self, plan: Plan, sweep: Path, directory: Path) -> Submission:
@@ -115,23 +106,14 @@ class WorkersBackend(ABC):
 
     @abstractmethod
     def _how_to_end(self, submission: Submission) -> tuple[str, str]:
-        """How to end the workers: after `to end them,`, and after `walle sweep status`."""
-
-    def _end(
-        self,
-        submission: Submission,  # noqa: ARG002  Ray's backend looks at them
-        follower: Follower,  # noqa: ARG002
-        sweep: Path,  # noqa: ARG002
-        ending: Sequence[int],  # noqa: ARG002
-    ) -> bool:
-        """Ends all workers after a signal and waits for them; False if they continue."""
-        return False
+        """How to end the workers: for an error, and for the sentence on `walle sweep status`."""
 
     def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:  # noqa: B027
         """Asks the jobs for checkpoints; empties `saving`."""
 
-    def _wait_until_gone(self, submission: Submission) -> None:  # noqa: B027
-        """Waits for what the last worker does when all jobs have ended."""
+    def _wait_for_workers(self, follower: Follower, sweep: Path, ending: Sequence[int]) -> bool:  # noqa: ARG002
+        """Waits for the workers to end, and ends them after a signal; False if they continue."""
+        return not ending
 
     @contextmanager
     def locked(self, sweep: Path) -> Iterator[int]:
@@ -162,7 +144,7 @@ class WorkersBackend(ABC):
         self,
         plan: Plan,
         sweep: Path,
-        preparation: Preparation,
+        preparation: bytes,
         lock_fd: int,  # noqa: ARG002  workers have locks of their own
         ending: Sequence[int],
         saving: list[int],
@@ -181,7 +163,7 @@ class WorkersBackend(ABC):
             submission = self._submit(plan, sweep, directory)
         else:
             workers = ", ".join(submission.arrays)
-            if more := set(plan.nums).difference(submission.nums):
+            if more := set(plan.nums).difference(submission.jobs):
                 raise BackendError(
                     f"workers of an earlier command ({workers}) still run jobs of this sweep, and "
                     f"{count_text(len(more), 'job')} of this command are not theirs: wait for "
@@ -193,7 +175,7 @@ class WorkersBackend(ABC):
         if not self._settings.wait:
             log.info(f"not waiting for the jobs: {how}")
             return None
-        with closing(open_screen(len(plan.jobs), len(plan.done))) as screen:
+        with closing(Screen(len(plan.jobs), len(plan.done))) as screen:
             follower = Follower(
                 plan, submission, screen, self._states, stop_rule, self._heartbeat_s
             )
@@ -202,26 +184,73 @@ class WorkersBackend(ABC):
             )
             if ending and ending[0] == signal.SIGHUP:
                 leave_terminal()
-            if ending and self._end(submission, follower, sweep, ending):
-                return follower.ended_early()
-        if ending:
-            print(f"left; the workers continue: {how}", file=sys.stderr)
-            raise SystemExit(128 + ending[0])
-        self._wait_until_gone(submission)
-        return verdicts
+            if self._wait_for_workers(follower, sweep, ending):
+                return follower.ended_early() if ending else verdicts
+        print(f"left; the workers continue: {how}", file=sys.stderr)
+        raise SystemExit(128 + ending[0])
 
     def _compares_times(self, plan: Plan) -> bool:
-        """Whether jobs run one at a time for their times, and not only for all cores.
-
-        Times of different nodes are hard to compare, so such jobs stay on one node.
-        """
+        """Whether times are compared, for which jobs must stay on one node."""
+        # Jobs that run one at a time only because each takes all cores need not share a node.
         speed = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
         return plan.exclusive and bool(self._settings.exclusive or speed)
 
 
-POLL_S = 1.0
-ASK_S = 30.0  # between two questions to the scheduler
-LOST = Verdict("interrupted", "its worker vanished, and no other worker was left")
+class SlurmBackend(WorkersBackend):
+    """Runs jobs in workers on the nodes of a cluster, elements of arrays of batch jobs."""
+
+    def __init__(self, settings: WalleLauncherConf) -> None:
+        super().__init__(settings, settings.slurm)
+        self._slurm = settings.slurm
+        slurm.check(self._slurm.partition)
+        # Can its template be used?
+        slurm.batch_script(self._slurm, "", name="", log="", cores=None)
+
+    def where(self, plan: Plan) -> str:
+        """See `WorkersBackend`."""
+        workers, cores = self._size(plan)
+        size = "a whole node" if cores is None else count_text(cores, "core")
+        return f"in {count_text(workers, 'worker')} of Slurm with {size}"
+
+    def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
+        return slurm.states(names)
+
+    def _how_to_end(self, submission: Submission) -> tuple[str, str]:
+        cancel = f"scancel {' '.join(submission.arrays)}"
+        return f"end them with {cancel}", f", `{cancel}` ends them"
+
+    def _submit(self, plan: Plan, sweep: Path, directory: Path) -> Submission:
+        workers, cores = self._size(plan)
+        script = slurm.batch_script(
+            self._slurm,
+            shlex.join([sys.executable, "-m", "walle.launcher.workers.worker", str(directory)]),
+            name=f"walle-{sweep.name}",
+            log=str(directory / LOGS / "%A_%a.log"),
+            cores=cores,
+        )
+        (directory / "batch.sh").write_text(script)
+        submission = Submission(directory, [], plan.nums)
+        for elements in slurm.array_sizes(workers):
+            submission.arrays.append(slurm.submit(script, elements))
+            submission.record()
+        log.info(
+            f"submitted {count_text(workers, 'worker')} to Slurm: {', '.join(submission.arrays)}"
+        )
+        return submission
+
+    def _size(self, plan: Plan) -> tuple[int, int | None]:
+        """How many workers to submit, and with how many cores each; None for whole nodes.
+
+        No more workers than jobs to run, and one if times are compared.
+        """
+        needs, conf = [plan.jobs[index].need.cores for index in plan.order], self._slurm
+        cores = conf.cores or max((need or 1 for need in needs), default=1)
+        enough = -(-sum(min(need or 1, cores) for need in needs) // cores)
+        whole = plan.exclusive or None in needs
+        if whole:
+            enough = 1 if self._compares_times(plan) else len(needs)
+        workers = min(conf.workers or min(enough, MOST_SLURM_WORKERS), len(needs))
+        return workers, None if whole else cores
 
 
 class Follower:
@@ -237,8 +266,7 @@ class Follower:
         stop_rule_s: float = POLL_S,
     ) -> None:
         # `ask` is `WorkersBackend._states`; the stop rule is applied every `stop_rule_s` seconds.
-        self._plan, self._submission, self.screen = plan, submission, screen
-        self._ask = ask
+        self._plan, self.submission, self.screen, self._ask = plan, submission, screen, ask
         self._claims, self._stops = Claims(submission.directory), Stops(submission.directory)
         self._stop_rule, self._stop_rule_s, self._stop_rule_at = stop_rule, stop_rule_s, 0.0
         self._stopped: set[int] = set()  # indices of jobs that workers were asked to stop
@@ -250,10 +278,8 @@ class Follower:
     ) -> dict[int, Verdict]:
         """Waits until all jobs have ended, no worker is left, or a signal arrives in `ending`.
 
-        `meanwhile` is called about once a second.
-
-        Returns:
-            how each job ended, by index; a job that never started is left out.
+        Returns how each job ended, by index; a job that never started is left out. `meanwhile` is
+        called about once a second.
         """
         ask_at, gone = time.monotonic() + ASK_S, False
         while not ending:
@@ -263,7 +289,7 @@ class Follower:
             if gone or len(self._verdicts) == len(self._plan.order):
                 break
             if time.monotonic() > ask_at:
-                gone = self._ask(self._submission.arrays) == {}
+                gone = self._ask(self.submission.arrays) == {}
                 ask_at = time.monotonic() + ASK_S
             else:
                 time.sleep(POLL_S)
@@ -279,7 +305,7 @@ class Follower:
         self.look()
         for index, claim in self._shown.items():
             if not claim.is_over:
-                verdict = recorded_verdict(self._plan.jobs[index])
+                _, verdict = recorded(index, self._plan.jobs[index])
                 self._verdicts[index] = LOST if verdict.state == "running" else verdict
         return self._verdicts
 
@@ -291,7 +317,7 @@ class Follower:
             if claim is not None and claim != self._shown.get(index):
                 self._show(index, claim)
         running = [
-            (job, _grant(index, job))
+            (job, recorded(index, job)[0])
             for index, claim in self._shown.items()
             if claim.state is None and (job := self._plan.jobs[index])
         ]
@@ -303,12 +329,12 @@ class Follower:
         if self._stop_rule is None or time.monotonic() < self._stop_rule_at:
             return
         self._stop_rule_at = time.monotonic() + self._stop_rule_s
-        over = self._stopped | self._verdicts.keys()
         stops: list[tuple[bool, int, str]] = []
-        for index in [i for i in self._plan.order if i not in over]:
+        for index in self._plan.order:
             claim = self._shown.get(index)
             runs = claim is not None and claim.state is None
-            if reason := self._stop_rule(self._plan.jobs[index], starts=runs):
+            over = index in self._stopped or index in self._verdicts
+            if not over and (reason := self._stop_rule(self._plan.jobs[index], starts=runs)):
                 stops.append((runs, index, reason))
         for _, index, reason in sorted(stops):  # first those that wait for the cores of the others
             self._stops.ask(self._plan.jobs[index].num, reason)
@@ -316,36 +342,26 @@ class Follower:
 
     def _show(self, index: int, claim: Claim) -> None:
         job, before = self._plan.jobs[index], self._shown.get(index)
+        grant, verdict = recorded(index, job)
         if before is None or before.turn < claim.turn:
             if before is not None and before.state is None:
                 self.screen.warn(f"#{job.num} changed hands: its worker was stopped or vanished")
-            grant = _grant(index, job)
             if not grant.cores:  # claimed a moment ago, without a status.json, or never to start
-                if claim.is_over and recorded_verdict(job).state == "pruned":
-                    self._shown[index], self._verdicts[index] = claim, recorded_verdict(job)
+                if claim.is_over and verdict.state == "pruned":
+                    self._shown[index], self._verdicts[index] = claim, verdict
                 return
             self.screen.started(job, grant, "resumes" if claim.turn else "starts")
         self._shown[index] = claim
         if claim.is_over:
-            verdict = recorded_verdict(job)
             self._verdicts[index] = verdict
             wanted = verdict.state in ("completed", "pruned")
             self.screen.ended(job, verdict, [] if wanted else last_lines(job.directory / LOG))
 
 
-def recorded_verdict(job: Job) -> Verdict:
-    """How a job ended, as its worker wrote it into status.json."""
-    status = read_status(job.directory)
-    return Verdict(
-        status.get("state", "failed"),
-        status.get("error"),
-        status.get("exit_code"),
-        status.get("signal"),
-        status.get("return_value"),
-    )
-
-
-def _grant(index: int, job: Job) -> Grant:
+def recorded(index: int, job: Job) -> tuple[Grant, Verdict]:
+    """The cores of a job and how it ended, as its worker wrote them into status.json."""
     status = read_status(job.directory)
     over = bool(status.get("oversubscribed"))
-    return Grant(index, tuple(status.get("cores") or ()), tuple(status.get("gpus") or ()), over)
+    grant = Grant(index, tuple(status.get("cores") or ()), tuple(status.get("gpus") or ()), over)
+    end = [status.get(key) for key in ("error", "exit_code", "signal", "return_value")]
+    return grant, Verdict(status.get("state", "failed"), *end)

@@ -18,25 +18,19 @@ if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the claims and starts witho
     from walle.launcher.composing import Job
 
 RELEASED = "released"
-CLAIMS, ALIVE, STOPS = "claims", "alive", "stops"
 SIGNAL_S = 0.5  # Slurm signals a worker and its jobs at about the same time
 
 
 class ClaimLostError(RuntimeError):
-    """Others took this worker for dead, and run its jobs."""
+    """Other workers took this one for dead, and run its jobs."""
 
 
 class Claim(NamedTuple):
-    """The newest claim on a job."""
+    """The newest claim on a job, in a file named `JOB.TURN`."""
 
     job: int  # the job's number
     turn: int  # how many claims on it came before
     state: str | None  # how the job ended; `RELEASED` if it was given back; None while it is held
-
-    @property
-    def name(self) -> str:
-        """The name of its file."""
-        return f"{self.job}.{self.turn}"
 
     @property
     def is_over(self) -> bool:
@@ -49,7 +43,7 @@ class Claims:
 
     def __init__(self, directory: Path, owner: str = "") -> None:
         # An observer has no name, and writes nothing.
-        self._claims, self._alive = directory / CLAIMS, directory / ALIVE
+        self._claims, self._alive = directory / "claims", directory / "alive"
         self._owner = owner
         for path in (self._claims, self._alive) if owner else ():
             path.mkdir(parents=True, exist_ok=True)
@@ -77,11 +71,10 @@ class Claims:
         vanished; if that claim shows by now that the job is over, so does the new one.
         """
         try:
-            file = os.open(self._claims / f"{job}.{turn}", os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+            with (self._claims / f"{job}.{turn}").open("x") as file:
+                file.write(self._owner)
         except FileExistsError:
             return False
-        with os.fdopen(file, "w") as stream:
-            stream.write(self._owner)
         ends = [path.suffix[1:] for path in self._claims.glob(f"{job}.{turn - 1}.*")]
         over = [state for state in ends if state != RELEASED]
         if over:
@@ -94,10 +87,10 @@ class Claims:
 
     def owner(self, claim: Claim) -> str:
         """The worker that holds or held the claim; empty for a moment after it was made."""
-        return _text(self._claims / claim.name)
+        return _text(self._claims / f"{claim.job}.{claim.turn}")
 
     def heartbeat(self, owner: str) -> str:
-        """The worker's number as it is now; empty for a worker that has ended."""
+        """The worker's latest heartbeat; empty for a worker that has ended."""
         return _text(self._alive / owner) if owner else ""
 
     def silence_s(self) -> dict[str, float] | None:
@@ -114,10 +107,9 @@ class Claims:
         except OSError:
             return {} if not self._alive.exists() else None
         silent_s: dict[str, float] = {}
-        for worker in os.scandir(self._alive):
+        for worker in self._alive.glob("[!.]*"):
             with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
-                if not worker.name.startswith("."):
-                    silent_s[worker.name] = now_s - os.stat(worker.path).st_mtime
+                silent_s[worker.name] = now_s - worker.stat().st_mtime
         return silent_s
 
     @contextmanager
@@ -151,15 +143,15 @@ def _text(file: Path) -> str:
 
 
 class Stops:
-    """Jobs that need not run to their ends: the command that follows them asks, workers obey.
+    """Requests to stop jobs early: written by the command that follows them, read by workers.
 
-    A worker uses it as the `StopRule` of its runner.
+    A worker uses them as the `StopRule` of its runner.
     """
 
     def __init__(
         self, directory: Path, every_s: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._directory, self._every_s, self._clock = directory / STOPS, every_s, clock
+        self._directory, self._every_s, self._clock = directory / "stops", every_s, clock
         self._read_at = float("-inf")
         self._reasons: dict[int, str] = {}
 
@@ -177,41 +169,6 @@ class Stops:
                     if name.isdigit() and int(name) not in self._reasons:
                         self._reasons[int(name)] = (self._directory / name).read_text()
         return self._reasons.get(job.num)
-
-
-class _Seen(NamedTuple):
-    """The holder's sign of life, since when it is the same, and whether it ever changed."""
-
-    sign: str
-    since_s: float
-    changed: bool
-
-
-class Liveness:
-    """Distinguishes live workers from vanished ones by what changes while it watches."""
-
-    def __init__(
-        self, claims: Claims, stale_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        # `clock` counts seconds of this process alone; nothing is compared with another clock.
-        self._claims, self._stale_s, self._clock = claims, stale_s, clock
-        self._seen: dict[str, _Seen] = {}
-
-    def check(self, claim: Claim) -> str:
-        """Looks at the holder of a claim.
-
-        Returns:
-            `alive`, if its heartbeat has changed while this process watched; `vanished`, if it has
-            not changed for `stale_s`; `unknown` in between.
-        """
-        owner = self._claims.owner(claim)
-        sign, now_s = f"{owner} {self._claims.heartbeat(owner)}", self._clock()
-        seen = self._seen.get(claim.name)
-        if seen is None or seen.sign != sign:
-            seen = self._seen[claim.name] = _Seen(sign, now_s, changed=seen is not None)
-        if now_s - seen.since_s > self._stale_s:
-            return "vanished"
-        return "alive" if seen.changed else "unknown"
 
 
 class ClaimedJobs(Allocator):
@@ -237,15 +194,16 @@ class ClaimedJobs(Allocator):
         A worker has vanished after `stale_s` seconds without a heartbeat; the directory is listed
         again after a quarter of them. `is_locked` takes an index: whether the job's run still holds
         its directory. Signals that ask this worker to end grow in `ending`. No further job starts
-        after `max_failures` failed jobs of all workers.
+        after `max_failures` failed jobs of all workers. `clock` counts seconds of this process
+        alone; nothing is compared with another clock.
         """
         super().__init__(needs, order, resources, exclusive=exclusive)
         self._nums, self._claims, self._is_locked = nums, claims, is_locked
-        self._order = tuple(order)
-        self._liveness = Liveness(claims, stale_s, clock)
-        self._list_s, self._clock, self._list_at = stale_s / 4, clock, float("-inf")
+        self._stale_s, self._clock, self._list_at = stale_s, clock, float("-inf")
         self._newest: dict[int, Claim] = {}
-        self._held: dict[int, str] = {}  # jobs of other workers, by index: how the worker looks
+        # by claim: the latest heartbeat of its worker, since when, and whether it ever changed
+        self._seen: dict[Claim, tuple[str, float, bool]] = {}
+        self._held: dict[int, str] = {}  # jobs of other workers, by index: the worker's state
         self._turns: dict[int, int] = {}  # of the claims that this worker holds, by index
         self._ending, self._max_failures = ending, max_failures
 
@@ -255,7 +213,7 @@ class ClaimedJobs(Allocator):
         Raises:
             ClaimLostError: this worker was frozen for so long that others have claimed its jobs.
         """
-        if self._clock() - self._list_at >= self._list_s:
+        if self._clock() - self._list_at >= self._stale_s / 4:
             self._list()
         while (index := next((i for i in self._waiting if i not in self._held), None)) is not None:
             grant = self._grant(index)
@@ -279,15 +237,25 @@ class ClaimedJobs(Allocator):
         given_back = state == "interrupted" and self._ending
         self._claims.end(self._nums[job], self._turns.pop(job), RELEASED if given_back else state)
 
-    def is_over(self) -> bool:
-        """Whether every job of the submission has ended."""
-        self._list()
-        newest = (self._newest.get(self._nums[index]) for index in self._order)
-        return all(claim is not None and claim.is_over for claim in newest)
-
     def may_get_more(self) -> bool:
         """Whether a job of another worker may come free soon, because that worker is silent."""
         return "unknown" in self._held.values()
+
+    def liveness(self, claim: Claim) -> str:
+        """The state of the worker that holds a claim.
+
+        `alive`, if its heartbeat has changed while this process watched; `vanished`, if it has not
+        changed for `stale_s`; `unknown` in between.
+        """
+        owner = self._claims.owner(claim)
+        sign, now_s = f"{owner} {self._claims.heartbeat(owner)}", self._clock()
+        before, since_s, changed = self._seen.get(claim, ("", now_s, False))
+        if before != sign:
+            since_s, changed = now_s, claim in self._seen
+            self._seen[claim] = sign, since_s, changed
+        if now_s - since_s > self._stale_s:
+            return "vanished"
+        return "alive" if changed else "unknown"
 
     def _list(self) -> None:
         """Looks at all claims; forgets jobs that are over; stops after too many failures."""
@@ -296,17 +264,15 @@ class ClaimedJobs(Allocator):
             claim = self._newest.get(self._nums[index])
             if claim is not None and claim.turn > turn:
                 raise ClaimLostError(f"#{self._nums[index]} was claimed by another worker")
-        over = {num for num, claim in self._newest.items() if claim.is_over}
-        for index in [i for i in self._waiting if self._nums[i] in over]:
-            self._waiting.remove(index)
         self._held = {}
-        for index in self._waiting:
+        for index in list(self._waiting):
             claim = self._newest.get(self._nums[index])
-            if index in self._turns or claim is None or claim.state == RELEASED:
-                continue
-            look = self._liveness.check(claim)
-            if look != "vanished" or self._is_locked(index):  # such a worker is only slow
-                self._held[index] = look.replace("vanished", "alive")
+            if claim is not None and claim.is_over:
+                self._waiting.remove(index)
+            elif index not in self._turns and claim is not None and claim.state is None:
+                look = self.liveness(claim)
+                if look != "vanished" or self._is_locked(index):  # such a worker is only slow
+                    self._held[index] = look.replace("vanished", "alive")
         failed = sum(claim.state == "failed" for claim in self._newest.values())
         if self._max_failures is not None and failed >= self._max_failures:
             self.stop()

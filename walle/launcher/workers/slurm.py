@@ -1,50 +1,58 @@
-"""Slurm's commands: what the launcher and its workers ask of the scheduler, each in one call."""
+"""Slurm's commands, each in one call, and the batch script of a worker."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from pathlib import Path
 
 from walle.launcher.allocation import parse_cpu_list
-from walle.launcher.settings import BackendError
+from walle.launcher.settings import BackendError, SlurmConf
+
+log = logging.getLogger(__name__)
 
 TIMEOUT_S = 60.0
 NEEDED = ("sbatch", "squeue", "sinfo", "scontrol", "scancel")
 DEFAULT_ARRAY_SIZE = 1001  # Slurm's own default of MaxArraySize
 WANT_REQUEUE = ("RUNNING", "PREEMPTED", "TIMEOUT")
+# settings that have the names of options of sbatch
+NAMED_ALIKE = ("partition", "account", "qos", "constraint", "time")
+OPTIONS, SETUP, COMMAND = "@OPTIONS@", "@SETUP@", "@COMMAND@"
+TEMPLATE = f"""#!/bin/bash
+{OPTIONS}
+{SETUP}
+exec {COMMAND}
+"""
 
 
 class SlurmError(BackendError):
     """Slurm is missing, does not answer or refuses; the message is one line."""
 
 
-def check_installed() -> None:
-    """Raises `SlurmError` unless Slurm's commands are there."""
+def check(partition: str | None) -> None:
+    """Raises `SlurmError` unless Slurm's commands are there, and the cluster has the partition."""
     if absent := [name for name in NEEDED if shutil.which(name) is None]:
         raise SlurmError(
             f"hydra.launcher.backend=slurm needs Slurm's commands, and {', '.join(absent)} cannot "
             "be found: start the sweep on a login node of the cluster, or leave the backend local"
         )
-
-
-def check_partition(wanted: str | None) -> None:
-    """Raises `SlurmError` unless the cluster has the partitions of `slurm.partition`."""
-    if wanted is None:
+    if partition is None:
         return
     known = sorted(set(_call("sinfo", "-h", "-o", "%R").split()))
-    if unknown := [name for name in wanted.split(",") if name not in known]:
+    if unknown := [name for name in partition.split(",") if name not in known]:
         raise SlurmError(
-            f"hydra.launcher.slurm.partition={wanted}: the cluster has no partition {unknown[0]}; "
-            f"choose among {', '.join(known)}"
+            f"hydra.launcher.slurm.partition={partition}: the cluster has no "
+            f"partition {unknown[0]}; choose among {', '.join(known)}"
         )
 
 
-def max_array_size() -> int:
-    """The number of elements that one array of jobs may have."""
+def array_sizes(workers: int) -> list[int]:
+    """The sizes of the arrays of jobs; warns when one array cannot hold all workers."""
     match = re.search(r"MaxArraySize\s*=\s*(\d+)", _call("scontrol", "show", "config"))
     most = int(match[1]) if match else DEFAULT_ARRAY_SIZE
     if most == 0:
@@ -52,7 +60,59 @@ def max_array_size() -> int:
             "the cluster allows no arrays of jobs (MaxArraySize=0), and a sweep's workers are one: "
             "run the sweep inside of an allocation with hydra.launcher.backend=local"
         )
-    return most
+    sizes = [min(most, workers - start) for start in range(0, workers, most)]
+    if len(sizes) > 1:
+        log.warning(
+            f"{workers} workers are more than the cluster's MaxArraySize of {most}: they are "
+            f"submitted as arrays of {', '.join(map(str, sizes))}"
+        )
+    return sizes
+
+
+def batch_script(
+    settings: SlurmConf, command: str, *, name: str, log: str, cores: int | None
+) -> str:
+    """The text for sbatch: the launcher's own, or a template of the user's.
+
+    The shell replaces itself by `command`, so that the worker gets Slurm's signals. `cores` is None
+    for a whole node.
+
+    Raises:
+        SlurmError: the template cannot be read, or does not start the worker.
+    """
+    text = TEMPLATE
+    if settings.template is not None:
+        setting = f"hydra.launcher.slurm.template={settings.template}"
+        try:
+            text = Path(settings.template).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SlurmError(f"{setting} cannot be read ({error}): name a batch script") from None
+        if COMMAND not in text:
+            raise SlurmError(
+                f"{setting} does not contain {COMMAND}: put it where the worker is to be started, "
+                f"as in `exec {COMMAND}`"
+            )
+    named = {
+        "job-name": name,
+        **{key: getattr(settings, key) for key in NAMED_ALIKE},
+        "mem": settings.memory,
+        "gres": f"gpu:{settings.gpus}" if settings.gpus else None,
+        "cpus-per-task": cores,
+        "output": log,
+        "open-mode": "append",  # a worker that is started again continues its log
+        "nodes": 1,
+        "ntasks": 1,
+        "signal": f"B:USR1@{settings.save_s}",
+    }
+    given = [f"--{key}={value}" for key, value in named.items() if value is not None]
+    # A directory's name may hold spaces.
+    given = [shlex.quote(text) if any(map(str.isspace, text)) else text for text in given]
+    options = [*given, "--requeue", *(["--exclusive"] if cores is None else []), *settings.options]
+    lines = "\n".join(f"#SBATCH {option}" for option in options)
+    parts = {OPTIONS: lines, SETUP: "\n".join(settings.setup), COMMAND: command}
+    for word, part in parts.items():
+        text = text.replace(word, part)
+    return text
 
 
 def submit(script: str, elements: int) -> str:
@@ -61,15 +121,8 @@ def submit(script: str, elements: int) -> str:
     return output.strip().splitlines()[-1].partition(";")[0]
 
 
-class InQueue(NamedTuple):
-    """A worker in Slurm's queue: its state, such as `PENDING`, and why it waits, if it does."""
-
-    state: str
-    reason: str
-
-
-def states(arrays: Sequence[str]) -> dict[str, InQueue] | None:
-    """The state of every worker in the queue, by its name such as `12_0`, in one call.
+def states(arrays: Sequence[str]) -> dict[str, tuple[str, str]] | None:
+    """The state of each worker in the queue, by names such as `12_0`, and why it waits.
 
     None where Slurm cannot be asked: it is not installed here, or does not answer.
     """
@@ -78,7 +131,7 @@ def states(arrays: Sequence[str]) -> dict[str, InQueue] | None:
     except SlurmError as error:
         return {} if "Invalid job id" in str(error) else None  # all have left the queue
     lines = (line.split(maxsplit=2) for line in output.splitlines() if line.strip())
-    return {name: InQueue(state, *(reason or [""])) for name, state, *reason in lines}
+    return {name: (state, "".join(reason)) for name, state, *reason in lines}
 
 
 def cancel_waiting(arrays: Iterable[str]) -> None:
@@ -119,20 +172,14 @@ def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> l
     if len(usable) <= count:
         return list(usable)
     shown = _call("scontrol", "show", "job", "-d", "-o", name)
-    allocated = allocated_cores(shown, environ.get("SLURMD_NODENAME", os.uname().nodename))
+    node = environ.get("SLURMD_NODENAME", os.uname().nodename)
+    listed = dict(re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", shown))
+    allocated = parse_cpu_list(listed[node]) if node in listed else []
     if not allocated:
         return list(usable)[:count]
     if set(allocated) <= set(usable):
         return allocated
     return sorted({usable[core % len(usable)] for core in allocated})  # others of as many cores
-
-
-def allocated_cores(shown: str, node: str) -> list[int]:
-    """The cores of a job on a node, from `scontrol show job -d -o`; empty if unknown."""
-    for nodes, cores in re.findall(r"\bNodes=(\S+) CPU_IDs=(\S+)", shown):
-        if nodes == node:
-            return parse_cpu_list(cores)
-    return []
 
 
 def _call(*command: str, given: str | None = None) -> str:

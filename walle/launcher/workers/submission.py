@@ -1,10 +1,10 @@
-"""The submissions of a sweep: their directories, the names of their workers, how these are."""
+"""The submissions of a sweep: their directories, the names and states of their workers."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claims
 from walle.system.files import write_atomically
 
-WORKERS, SUBMITTED, LOGS = ".workers", "submitted.json", "logs"
+WORKERS, SUBMITTED, COMMON, LOGS = ".workers", "submitted.json", "common.pkl", "logs"
 LIVING = ("RUNNING", "COMPLETING", "SUSPENDED")  # a worker in such a state still has its cores
 
 
@@ -21,18 +21,13 @@ class Submission(NamedTuple):
 
     directory: Path  # what they share
     arrays: list[str]  # Slurm's numbers of their arrays of jobs; the names of their actors in Ray
-    nums: list[int]  # the numbers of the sweep's jobs that they run
+    jobs: list[int]  # the numbers of the sweep's jobs that they run
     backend: str = "slurm"  # which of the launcher's backends has submitted them
     stale_s: float = 90.0  # seconds without a heartbeat after which one of them has vanished
 
     def record(self) -> None:
         """Writes the scheduler's names beside the plan."""
-        content = {
-            "arrays": self.arrays,
-            "jobs": self.nums,
-            "backend": self.backend,
-            "stale_s": self.stale_s,
-        }
+        content = {key: value for key, value in self._asdict().items() if key != "directory"}
         write_atomically(self.directory / SUBMITTED, json.dumps(content) + "\n")
 
 
@@ -53,20 +48,24 @@ def read_submission(directory: Path) -> Submission:
     """Reads the scheduler's names; there are none before they are known."""
     file = directory / SUBMITTED
     content = json.loads(file.read_text()) if file.exists() else {"arrays": [], "jobs": []}
-    nums = content.pop("jobs")
-    return Submission(directory, nums=nums, **content)
+    return Submission(directory, **content)
+
+
+def digest(directory: Path) -> str:
+    """The SHA-256 of the plan in a submission's directory."""
+    return hashlib.sha256((directory / COMMON).read_bytes()).hexdigest()
 
 
 def unfinished(sweep: Path) -> Submission | None:
     """The newest submission, if it has jobs that have not ended."""
     newest = next(reversed(submissions(sweep)), None)
-    if newest is None or Claims(newest.directory).all_over(newest.nums):
+    if newest is None or Claims(newest.directory).all_over(newest.jobs):
         return None
     return newest
 
 
 class WorkerStatus(NamedTuple):
-    """How the workers of a sweep's newest submission are."""
+    """The state of the workers of a sweep's newest submission."""
 
     # for each job that a worker holds, whether that worker lives, by the job's number; None where
     # that is unknown
@@ -76,7 +75,7 @@ class WorkerStatus(NamedTuple):
 
 
 def worker_status(sweep: Path) -> WorkerStatus:
-    """Looks at the claims, and at the workers unless all their jobs have ended.
+    """Reads the claims, and the state of the workers unless all their jobs have ended.
 
     Slurm is asked at most once. Ray is not asked: heartbeats show which workers live.
     """
@@ -86,35 +85,30 @@ def worker_status(sweep: Path) -> WorkerStatus:
     claims = Claims(newest.directory)
     held = {n: claims.owner(claim) for n, claim in claims.newest().items() if claim.state is None}
     if newest.backend == "slurm":
-        return _in_slurm(newest, held)
+        states = slurm.states(newest.arrays)
+        if states is None:
+            text = "workers: Slurm cannot be asked from here, so it is unknown which of them live"
+            return WorkerStatus(dict.fromkeys(held), text, left=True)
+        living = {name for name, (state, _) in states.items() if state in LIVING}
+        waits = Counter(  # `running`, or `pending: Resources` with what it waits for
+            state.lower() + (f": {reason}" if state == "PENDING" else "")
+            for state, reason in states.values()
+        )
+        words = ", ".join(f"{count} {how}" for how, count in waits.most_common())
+        shown = f"workers in Slurm: {words} ({', '.join(newest.arrays)})" if words else None
+        alive: dict[int, bool | None] = {
+            n: owner.partition("-")[0] in living for n, owner in held.items()
+        }
+        return WorkerStatus(alive, shown, left=bool(states))
     silence_s = claims.silence_s()
     if silence_s is None:
         text = f"workers: unknown, as this user may not write into {newest.directory}"
         return WorkerStatus(dict.fromkeys(held), text, left=True)
     living = {owner for owner, silent_s in silence_s.items() if silent_s <= newest.stale_s}
-    alive: dict[int, bool | None] = {n: owner in living for n, owner in held.items()}
+    alive = {n: owner in living for n, owner in held.items()}
     if not any((newest.directory / LOGS).iterdir()):
         text = "workers on Ray: none has started yet; `ray status` shows what they wait for"
         return WorkerStatus(alive, text, left=True)
     vanished = len(silence_s) - len(living)
     words = f"{len(living)} running" + (f", {vanished} vanished" if vanished else "")
     return WorkerStatus(alive, f"workers on Ray: {words}" if silence_s else None, bool(living))
-
-
-def _in_slurm(newest: Submission, held: Mapping[int, str]) -> WorkerStatus:
-    """The workers as Slurm knows them; `held` names the worker that holds a job."""
-    states = slurm.states(newest.arrays)
-    if states is None:
-        text = "workers: Slurm cannot be asked from here, so it is unknown which of them live"
-        return WorkerStatus(dict.fromkeys(held), text, left=True)
-    living = {name for name, worker in states.items() if worker.state in LIVING}
-    alive: dict[int, bool | None] = {
-        n: owner.partition("-")[0] in living for n, owner in held.items()
-    }
-    waits = Counter(  # `running`, or `pending: Resources` with what it waits for
-        worker.state.lower() + (f": {worker.reason}" if worker.state == "PENDING" else "")
-        for worker in states.values()
-    )
-    words = ", ".join(f"{count} {how}" for how, count in waits.most_common())
-    shown = f"workers in Slurm: {words} ({', '.join(newest.arrays)})" if words else None
-    return WorkerStatus(alive, shown, left=bool(states))

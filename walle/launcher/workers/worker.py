@@ -1,6 +1,7 @@
 """A worker: runs jobs on the cores that a scheduler gives it.
 
-`python -m walle.launcher.workers.worker DIRECTORY` is a worker of Slurm.
+`python -m walle.launcher.workers.worker DIRECTORY` is a worker of Slurm. One of Ray has further
+arguments: its name, its number of cores, and the process id of the actor with which it ends.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ import logging
 import os
 import pickle
 import signal
+import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,22 +23,22 @@ from omegaconf import open_dict, read_write
 
 from walle.launcher.allocation import Need, Resources, read_siblings, spread, visible_gpus
 from walle.launcher.composing import Job
-from walle.launcher.jobs.fork_server import Preparation
-from walle.launcher.locks import jobs_locked
 from walle.launcher.planning import Plan
-from walle.launcher.records import Manifest, write_index
-from walle.launcher.runner import runner
+from walle.launcher.records import Manifest, jobs_locked, write_index
+from walle.launcher.runner import Runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, Stops
-from walle.launcher.workers.submission import LOGS, read_submission
+from walle.launcher.workers.submission import COMMON, LOGS, read_submission
 from walle.system.commands import command_line
 from walle.system.locks import RUN_LOCK, is_locked
 from walle.system.machine import usable_cores
+from walle.system.process_tree import die_with_parent
 from walle.system.signals import ENDING, signal_handlers
 
 LOCK_WAIT_S = 60.0
-COMMON, JOBS = "common.pkl", "jobs"
+JOBS = "jobs"
+_CORE_NAME = "\0walle-core-{core}"  # of a socket without a file, which ends with its process
 
 
 class StoredJobs:
@@ -61,18 +64,14 @@ class StoredPlan(NamedTuple):
     nums: list[int]  # the number of each job, by index
     needs: list[Need]  # of each job
     settings: WalleLauncherConf  # of the launcher
-    preparation: Preparation  # what the jobs import
+    preparation: bytes  # what the jobs import
     command: str  # the command that started the sweep
     cwd: str  # its working directory
     path: list[str]  # its `sys.path`
 
 
 def store(
-    directory: Path,
-    sweep: Path,
-    plan: Plan,
-    settings: WalleLauncherConf,
-    preparation: Preparation,
+    directory: Path, sweep: Path, plan: Plan, settings: WalleLauncherConf, preparation: bytes
 ) -> None:
     """Writes the plan into a submission's directory, which it makes."""
     (directory / JOBS).mkdir(parents=True)
@@ -86,58 +85,58 @@ def store(
     nums, needs = [job.num for job in plan.jobs], [job.need for job in plan.jobs]
     jobs: Any = StoredJobs(directory, nums)
     small = plan._replace(jobs=jobs, done={}, manifest=Manifest((), {}, (), ()))
-    content = (small, nums, needs, settings, preparation, command_line(), os.getcwd(), sys.path)
-    stored = StoredPlan(sweep.absolute(), *content)
+    here = (command_line(), os.getcwd(), sys.path)
+    stored = StoredPlan(sweep.absolute(), small, nums, needs, settings, preparation, *here)
     (directory / COMMON).write_bytes(cloudpickle.dumps(stored))
 
 
-class WorkerHost:
-    """Where a worker runs, as its scheduler knows it."""
+def take_cores(
+    count: int,
+    usable: Sequence[int],
+    siblings: Mapping[int, Sequence[int]],
+    held: list[socket.socket],
+) -> list[int]:
+    """Takes `count` of the usable cores, for Ray counts cores without numbering them.
 
-    name: str  # of the worker among those of its submission
-
-    def cores(self, usable: list[int]) -> list[int]:
-        """The worker's cores, among those that this process may use."""
-        raise NotImplementedError
-
-    def jobs_are_over(self, arrays: Sequence[str]) -> None:
-        """No worker of the submission is needed any more; see `Submission`."""
-
-    def start_again(self) -> None:
-        """The worker was asked to end before its jobs were over."""
-
-
-class SlurmHost(WorkerHost):
-    """An element of an array of Slurm's jobs."""
-
-    def __init__(self) -> None:
-        self._known = slurm.worker_name(os.environ)
-        self.name = self._known or "0"
-
-    def cores(self, usable: list[int]) -> list[int]:
-        """See `WorkerHost`."""
-        return usable if self._known is None else slurm.own_cores(self.name, os.environ, usable)
-
-    def jobs_are_over(self, arrays: Sequence[str]) -> None:
-        """Cancels the workers that wait in the queue."""
-        if arrays:
-            slurm.cancel_waiting(arrays)
-
-    def start_again(self) -> None:
-        """Asks Slurm to start the worker again, unless its user has cancelled it."""
-        if self._known is not None and slurm.requeue(self._known):
-            logging.info("asked Slurm to start this worker again")
+    No other worker on this host takes the same cores while the sockets live that `held` gets; some
+    are shared where too few are left. `siblings` has all hardware threads of each core's physical
+    core: a worker gets whole physical cores as far as possible.
+    """
+    if count >= len(usable):
+        return list(usable)
+    ordered = sorted(usable, key=lambda core: (min(siblings.get(core, (core,))), core))
+    taken: list[int] = []
+    for core in ordered:
+        if len(taken) == count:
+            break
+        lock = socket.socket(socket.AF_UNIX)
+        try:
+            lock.bind(_CORE_NAME.format(core=core))
+        except OSError:  # another worker has the core
+            lock.close()
+        else:
+            held.append(lock)
+            taken.append(core)
+    if missing := count - len(taken):
+        logging.warning(f"other workers on this host have the cores: sharing {missing}")
+        taken += [core for core in reversed(ordered) if core not in taken][:missing]
+    return sorted(taken)
 
 
-def main(directory: Path, host: WorkerHost) -> int:
+def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "") -> int:
     """Runs the jobs of a submission until none is left; returns the exit code.
 
     Asked to end, it waits until its jobs have written their checkpoints, and gives them back.
     """
+    if parent:
+        die_with_parent(int(parent))
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a Ray of the command's own blocks some
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stdout)
     stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
+    plan, settings = stored.plan, stored.settings
     os.chdir(stored.cwd)
     sys.path[:] = stored.path
+    in_slurm = None if ray_name else slurm.worker_name(os.environ)
     ending: list[int] = []
     saving: list[int] = []
 
@@ -150,52 +149,50 @@ def main(directory: Path, host: WorkerHost) -> int:
 
     handlers = dict.fromkeys((*ENDING, signal.SIGUSR1), end) | {signal.SIGUSR2: saving.append}
     with signal_handlers(handlers, keep_ignored=()):
+        cores, core_locks = usable_cores(), list[socket.socket]()
+        if ray_name:
+            cores = take_cores(int(count), cores, read_siblings(cores), core_locks)
+        elif in_slurm is not None:
+            cores = slurm.own_cores(in_slurm, os.environ, cores)
+        os.sched_setaffinity(0, cores)
+        beat_s = (settings.ray if ray_name else settings.slurm).heartbeat_s
+        name = f"{ray_name or in_slurm or 0}-{os.uname().nodename}-{os.getpid()}"
+        claims, stops = Claims(directory, name), Stops(directory, beat_s)
+        claimed = ClaimedJobs(
+            stored.needs,
+            plan.order,
+            Resources(spread(cores, read_siblings(cores)), visible_gpus(None, os.environ)),
+            exclusive=plan.exclusive,
+            nums=stored.nums,
+            claims=claims,
+            stale_s=STALE_BEATS * beat_s,
+            is_locked=lambda index: is_locked(plan.jobs[index].directory / RUN_LOCK),
+            ending=ending,
+            max_failures=1 if settings.on_failure == "stop" else settings.max_failures,
+        )
+        prepared, command = stored.preparation, stored.command
         try:
-            is_over = _work(directory, stored, host, ending, saving)
+            with (
+                claims.beating(beat_s),
+                jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True) as lock,
+                closing(Runner(plan, claimed, settings, prepared, lock, stops, command)) as runner,
+            ):
+                runner.run(ending, saving)
+                while claimed.may_get_more() and not ending:
+                    time.sleep(beat_s)
+                    runner.run(ending, saving)
         except ClaimLostError as error:
             logging.warning(f"this worker was frozen: {error}")
             return 1
-        if is_over:
+        if claims.all_over(stored.nums[index] for index in plan.order):
             write_index(stored.sweep)
-            host.jobs_are_over(read_submission(directory).arrays)
-        elif ending:
-            host.start_again()
+            # A worker of Ray that still waits is ended by the actor of this one.
+            if not ray_name and (arrays := read_submission(directory).arrays):
+                slurm.cancel_waiting(arrays)
+        elif ending and in_slurm is not None and slurm.requeue(in_slurm):
+            logging.info("asked Slurm to start this worker again")
     return 0
 
 
-def _work(
-    directory: Path, stored: StoredPlan, host: WorkerHost, ending: list[int], saving: list[int]
-) -> bool:
-    """Claims jobs and runs them; returns whether every job of the submission has ended."""
-    plan, settings = stored.plan, stored.settings
-    beat_s = (settings.ray if settings.backend == "ray" else settings.slurm).heartbeat_s
-    cores = host.cores(usable_cores())
-    os.sched_setaffinity(0, cores)
-    claims = Claims(directory, f"{host.name}-{os.uname().nodename}-{os.getpid()}")
-    claimed = ClaimedJobs(
-        stored.needs,
-        plan.order,
-        Resources(spread(cores, read_siblings(cores)), visible_gpus(None, os.environ)),
-        exclusive=plan.exclusive,
-        nums=stored.nums,
-        claims=claims,
-        stale_s=STALE_BEATS * beat_s,
-        is_locked=lambda index: is_locked(plan.jobs[index].directory / RUN_LOCK),
-        ending=ending,
-        max_failures=1 if settings.on_failure == "stop" else settings.max_failures,
-    )
-    stops = Stops(directory, beat_s)
-    with (
-        claims.beating(beat_s),
-        jobs_locked(stored.sweep, LOCK_WAIT_S, shared=True) as lock,
-        runner(plan, claimed, settings, stored.preparation, lock, stops, stored.command) as jobs,
-    ):
-        jobs.run(ending, saving)
-        while claimed.may_get_more() and not ending:
-            time.sleep(beat_s)
-            jobs.run(ending, saving)
-        return claimed.is_over()
-
-
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), SlurmHost()))
+    sys.exit(main(Path(sys.argv[1]), *sys.argv[2:]))

@@ -22,21 +22,10 @@ class DDPG : public ActorCritic {
         updates_(updates),
         policy_target_(zeros(policy_size())) {}
 
-  void load_state(float *const *fields) override {
-    const int count = int(critics_.size());
-    load_train_state(policy_state_, fields, &policy_, 1);
-    load_train_state(critic_state_, fields + 4, critics_.data(), count);
-    prepare_critics();
-    pack(fields[8], policy_target_.get(), &policy_, 1);
-    pack(fields[9], critic_target_.get(), critics_.data(), count);
-  }
-
-  void store_state(float *const *fields) override {
-    const int count = int(critics_.size());
-    store_train_state(policy_state_, fields, &policy_, 1);
-    store_train_state(critic_state_, fields + 4, critics_.data(), count);
-    unpack(policy_target_.get(), fields[8], &policy_, 1);
-    unpack(critic_target_.get(), fields[9], critics_.data(), count);
+  void copy_state(float *const *fields, bool to_python) override {
+    ActorCritic::copy_state(fields, to_python);
+    policy_.copy(fields[8], policy_target_.get(), to_python);
+    copy_critics(fields[9], critic_target_.get(), to_python);
   }
 
   bool run(const float *rows, const float *noise, long blocks, Team *team,
@@ -50,7 +39,7 @@ class DDPG : public ActorCritic {
         if (!move_critics(rows, noise, team, numbers)) return false;
         loss += numbers[0], value += numbers[1], last = rows;
       }
-      if (!move_policy(last, team, policy)) return false;
+      if (!move_policy(last, noise, team, policy)) return false;
       polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size(), settings_.tau);
       polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), settings_.tau);
       metrics[0] = loss / float(updates_), metrics[1] = policy[0];
@@ -62,17 +51,15 @@ class DDPG : public ActorCritic {
  private:
   // y = r + γ c min_k Q'_k(s', π'(s')), the action with clipped noise if it is smoothed.
   void find_targets(const float *rows, const float *noise, int count) override {
-    for (int i = 0; i < count; i++)
-      obs_.read_row(i, transition(rows + i * row_size()).next_obs);
-    act(policy_target_.get(), count);
+    const float *next_obs = transition(rows).next_obs;
+    act(next_obs, policy_target_.get(), count);
     for (int i = 0; i < count && is_smoothed_; i++)
       for (int a = 0; a < actions_; a++, noise++) {
         const float limit = smoothing_.bound;
         float &action = action_.panels.at(i, a);
         action = clamp(action + clamp(smoothing_.scale * *noise, -limit, limit), -1.0f, 1.0f);
       }
-    for (int i = 0; i < count; i++)
-      write_pair(i, transition(rows + i * row_size()).next_obs, action_.panels);
+    write_pairs(next_obs, count);
     for (MLP &critic : critics_) critic.forward(pair_.panels, critic_target_.get(), count);
     for (int i = 0; i < count; i++) {
       const Transition t = transition(rows + i * row_size());
@@ -80,26 +67,11 @@ class DDPG : public ActorCritic {
     }
   }
 
-  // The policy's step; writes the loss and the mean value of the policy's actions.
-  bool move_policy(const float *rows, Team *team, float *numbers) {
-    policy_.prepare_backward(policy_state_.parameters());
-    const float *found = shards_.sum(policy_size() + NUMBERS, team, [&](int shard, float *to) {
-      by_blocks(shard, [&](int first, int count, bool add) {
-        add_policy_gradient(rows + first * row_size(), count, add, to);
-      });
-    });
-    if (!found) return false;
-    numbers[0] = found[policy_size()] / float(minibatch_);
-    numbers[1] = found[policy_size() + 1] / float(minibatch_);
-    policy_state_.step(found, settings_.rate);
-    return true;
-  }
-
-  // The slope of -E[Q_1(s, π(s))].
-  void add_policy_gradient(const float *rows, int count, bool add, float *to) {
-    for (int i = 0; i < count; i++) obs_.read_row(i, rows + i * row_size());
-    act(policy_state_.parameters(), count);
-    for (int i = 0; i < count; i++) write_pair(i, rows + i * row_size(), action_.panels);
+  // The slope of -E[Q_1(s, π(s))], and the sums of the loss and of the values.
+  void add_policy_gradient(const float *rows, const float *, int count, bool add,
+                           float *to) override {
+    act(rows, policy_state_.parameters(), count);
+    write_pairs(rows, count);
     MLP &critic = critics_[0];
     critic.forward(pair_.panels, critic_state_.parameters(), count);
     float values = 0;
@@ -118,8 +90,9 @@ class DDPG : public ActorCritic {
     add_numbers(to + policy_size(), -values, values, add);
   }
 
-  // Actions tanh μ(s) at the observations in `obs_`.
-  void act(const float *parameters, int count) {
+  // Actions tanh μ(s) at a block of observations.
+  void act(const float *obs, const float *parameters, int count) {
+    read_obs(obs, count);
     policy_.forward(obs_.panels, parameters, count);
     for (int i = 0; i < count; i++)
       for (int a = 0; a < actions_; a++)

@@ -28,33 +28,30 @@ class DQN : public ReplayUpdates {
         target_(zeros(values_.end())),
         best_(BLOCK) {}
 
-  void load_state(float *const *fields) override {
-    load_train_state(state_, fields, &values_, 1);
-    pack(fields[4], target_.get(), &values_, 1);
-    std::memcpy(&updates_, fields[5], sizeof updates_);
+  void copy_state(float *const *fields, bool to_python) override {
+    state_.copy_state(fields, to_python, [&](float *field, float *packed) {
+      values_.copy(field, packed, to_python);
+    });
+    values_.copy(fields[4], target_.get(), to_python);
+    if (to_python)
+      std::memcpy(fields[5], &updates_, sizeof updates_);
+    else
+      std::memcpy(&updates_, fields[5], sizeof updates_);
   }
 
-  void store_state(float *const *fields) override {
-    store_train_state(state_, fields, &values_, 1);
-    unpack(target_.get(), fields[4], &values_, 1);
-    std::memcpy(fields[5], &updates_, sizeof updates_);
-  }
-
-  bool run(const float *rows, const float *, long count, Team *team, float *metrics) override {
+  bool run(const float *rows, const float *noise, long count, Team *team,
+           float *metrics) override {
     const ActionValues &s = settings_;
     const long size = values_.end();
     for (; count--; rows += minibatch_ * row_size(), metrics += METRICS) {
       values_.prepare_backward(state_.parameters());
-      const float *found = shards_.sum(size + NUMBERS, team, [&](int shard, float *to) {
-        by_blocks(shard, [&](int first, int count, bool add) {
-          add_gradient(rows + first * row_size(), count, add, to);
-        });
-      });
-      if (!found) return false;
-      for (int n = 0; n < METRICS; n++) metrics[n] = found[size + n] / float(minibatch_);
-      const float norm = std::sqrt(squares(found, size));
+      const float *sums =
+          gradient(size, rows, noise, team, [&](auto... x) { add_gradient(x...); });
+      if (!sums) return false;
+      for (int n = 0; n < METRICS; n++) metrics[n] = sums[size + n] / float(minibatch_);
+      const float norm = std::sqrt(squares(sums, size));
       const double left = std::max(0.0, 1 - double(updates_) / s.falls_for);
-      state_.step(found, float(s.rate * left), clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));
+      state_.step(sums, float(s.rate * left), clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));
       if (++updates_ % s.target_interval == 0)
         polyak_update(target_.get(), state_.parameters(), size, s.tau);
     }
@@ -64,7 +61,7 @@ class DQN : public ReplayUpdates {
  private:
   // y = r + γ c max_a Q'(s', a), or, double, r + γ c Q'(s', argmax_a Q(s', a)), into `targets_`.
   void find_targets(const float *rows, int count) {
-    for (int i = 0; i < count; i++) obs_.read_row(i, transition(rows + i * row_size()).next_obs);
+    read_obs(transition(rows).next_obs, count);
     if (settings_.is_double) {
       values_.forward(obs_.panels, state_.parameters(), count);
       for (int i = 0; i < count; i++) best_[i] = best_choice(i);
@@ -87,10 +84,10 @@ class DQN : public ReplayUpdates {
     return best;
   }
 
-  // The slope of the Huber loss of the chosen actions' values.
-  void add_gradient(const float *rows, int count, bool add, float *to) {
+  // The slope of the Huber loss of the chosen actions' values, and the sums of both.
+  void add_gradient(const float *rows, const float *, int count, bool add, float *to) {
     find_targets(rows, count);
-    for (int i = 0; i < count; i++) obs_.read_row(i, rows + i * row_size());
+    read_obs(rows, count);
     values_.forward(obs_.panels, state_.parameters(), count);
     const Panels &error_of = values_.output_error();
     apply(error_of, error_of, count, [](Vector, Vector) { return Vector{}; });

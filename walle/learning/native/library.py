@@ -34,6 +34,7 @@ FLAGS = (
     *("-march=native", "-shared", "-fPIC", "-fvisibility=hidden"),
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
+_FOLDER = Path(__file__).parent
 ACTIVATIONS = {"tanh": 0, "relu": 1}
 
 
@@ -44,9 +45,7 @@ class CompilerError(Exception):
 def load(name: str, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
     """The library `NAME.cpp`, a `ctypes.CDLL`: its functions run without Python's lock.
 
-    Args:
-        name: of the library.
-        functions: name without the library's -> (type of the result, types of the arguments).
+    `functions` maps names without the library's to the types of the result and the arguments.
 
     Raises:
         CompilerError: there is no compiler that compiles it.
@@ -62,10 +61,24 @@ def load(name: str, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
 def compiled(name: str) -> Any:
     """The library without the types of its functions; see `load`."""
     path = cache_directory() / f"{name}-{_fingerprint(name)}.so"
+    checksum = path.with_suffix(".sha256")
     with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
-        if not _intact(path):
-            _build(_folder() / f"{name}.cpp", path)
-            write_atomically(path.with_suffix(".sha256"), _checksum(path))
+        try:  # a damaged file would run, whatever it contains
+            is_intact = checksum.read_text() == _checksum(path)
+        except (OSError, ValueError):  # one of the files is missing, or the checksum is not text
+            is_intact = False
+        if not is_intact:
+            building = TemporaryDirectory(path.parent, ".building")
+            source, library = _FOLDER / f"{name}.cpp", building.path / path.name
+            try:
+                with building.used():
+                    _output([*_compiler(), *FLAGS, str(source), "-o", str(library)])
+                os.replace(library, path)
+            except OSError as error:
+                raise CompilerError(str(error)) from error
+            finally:
+                building.remove()
+            write_atomically(checksum, _checksum(path))
     return ctypes.CDLL(str(path))
 
 
@@ -101,58 +114,29 @@ def address(
     return x.data_ptr()
 
 
-def _folder() -> Path:
-    return Path(__file__).parent
-
-
 def _compiler() -> list[str]:
     return shlex.split(os.environ.get("CXX", "g++"))
 
 
 def _fingerprint(name: str) -> str:
+    """A hash of all that a library depends on, the processor's model and instruction sets too."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    kinds = ("flags", "Features", "model name")
+    processor = "\n".join(sorted({line for line in lines if line.startswith(kinds)}))
     compiler = _output([*_compiler(), "--version"])
-    digest = hashlib.sha256(repr((name, _compiler(), compiler, FLAGS, _processor())).encode())
-    for path in sorted((*_folder().glob("*.hpp"), _folder() / f"{name}.cpp")):
-        digest.update(path.read_bytes())
+    digest = hashlib.sha256(repr((name, _compiler(), compiler, FLAGS, processor)).encode())
+    for source in sorted((*_FOLDER.glob("*.hpp"), _FOLDER / f"{name}.cpp")):
+        digest.update(source.read_bytes())
     return digest.hexdigest()[:32]
-
-
-def _build(source: Path, path: Path) -> None:
-    building = TemporaryDirectory(path.parent, ".building")
-    made = building.path / path.name
-    try:
-        with building.used():
-            _output([*_compiler(), *FLAGS, str(source), "-o", str(made)])
-        os.replace(made, path)
-    except OSError as error:
-        raise CompilerError(str(error)) from error
-    finally:
-        building.remove()
-
-
-def _intact(path: Path) -> bool:
-    """Whether the file is as it was built: a damaged one would run, whatever it contains."""
-    try:
-        return path.with_suffix(".sha256").read_text() == _checksum(path)
-    except (OSError, ValueError):  # one of the files is missing, or the checksum is not text
-        return False
 
 
 def _checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _processor() -> str:
-    """The processor's model and instruction sets; a library works on this processor only."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return "\n".join(
-        sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
-    )
-
-
 def _output(command: Sequence[str]) -> str:
-    """Runs a program and returns its standard output.
+    """The standard output of a program.
 
     Raises:
         CompilerError: there is no such program, or it fails.

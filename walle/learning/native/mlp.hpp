@@ -112,7 +112,8 @@ class MLP {
   void prepare_backward(const float *parameters, int from = 1) {
     for (int i = from; i < int(layers_.size()); i++) {
       Layer &layer = layers_[i];
-      layer.backward = layer.is_row() ? weights(i, parameters) : transposed(layer);
+      layer.backward = layer.is_row() ? weights(i, parameters)
+                                      : Panels(layer.transposed.get(), layer.outputs, layer.inputs);
       if (!layer.is_row()) transpose(weights(i, parameters), layer.backward);
     }
   }
@@ -148,30 +149,21 @@ class MLP {
       }
   }
 
-  // Packs torch's parameters, whose weights are [outputs, inputs]; returns where they end.
-  const float *pack(const float *from, float *packed) const {
+  // Copies torch's parameters, whose weights are [outputs, inputs], to the packed ones, or,
+  // `to_python`, the other way; returns where torch's end.
+  float *copy(float *torch, float *packed, bool to_python) const {
+    const auto copy_one = [&](float &ours) {
+      (to_python ? *torch : ours) = to_python ? ours : *torch;
+      torch++;
+    };
     for (size_t i = 0; i < layers_.size(); i++) {
-      const Panels to = weights(int(i), packed);
+      const Panels ours = weights(int(i), packed);
       for (int j = 0; j < layers_[i].outputs; j++)
         for (int k = 0; k < layers_[i].inputs; k++)
-          (layers_[i].is_row() ? to.at(j, k) : to.at(k, j)) = *from++;
-      std::memcpy(packed + layers_[i].biases, from, sizeof(float) * layers_[i].outputs);
-      from += layers_[i].outputs;
+          copy_one(layers_[i].is_row() ? ours.at(j, k) : ours.at(k, j));
+      for (int j = 0; j < layers_[i].outputs; j++) copy_one(packed[layers_[i].biases + j]);
     }
-    return from;
-  }
-
-  // The inverse of `pack`.
-  float *unpack(const float *packed, float *to) const {
-    for (size_t i = 0; i < layers_.size(); i++) {
-      const Panels from = weights(int(i), packed);
-      for (int j = 0; j < layers_[i].outputs; j++)
-        for (int k = 0; k < layers_[i].inputs; k++)
-          *to++ = layers_[i].is_row() ? from.at(j, k) : from.at(k, j);
-      std::memcpy(to, packed + layers_[i].biases, sizeof(float) * layers_[i].outputs);
-      to += layers_[i].outputs;
-    }
-    return to;
+    return torch;
   }
 
  private:
@@ -199,10 +191,6 @@ class MLP {
     float *begin = const_cast<float *>(packed) + layer.weights;
     return layer.is_row() ? Panels(begin, 1, layer.inputs)
                           : Panels(begin, layer.inputs, layer.outputs);
-  }
-
-  static Panels transposed(const Layer &layer) {
-    return {layer.transposed.get(), layer.outputs, layer.inputs};
   }
 
   Activation activation_;

@@ -33,9 +33,9 @@ struct Panels {
   // A column's entries in `count` rows from `row` on, at most LANES.
   Vector column(int row, int count, int col) const {
     const float *x = &at(row, col);
-    float found[LANES] = {};
-    for (int i = 0; i < count; i++) found[i] = x[i * width];
-    return load(found);
+    float entries[LANES] = {};
+    for (int i = 0; i < count; i++) entries[i] = x[i * width];
+    return load(entries);
   }
   void set_column(int row, int count, int col, Vector entries) const {
     float from[LANES], *x = &at(row, col);

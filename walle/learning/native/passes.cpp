@@ -1,15 +1,132 @@
 // Passes over a round's rows in minibatches: gradient steps on a policy, a critic, or both.
 //
-// The losses are those of PPO, A2C, PPO-KL and value functions in walle/algos/on_policy; the order
-// of shards is that of walle/learning/step.py. walle/learning/native/passes.py calls the functions
-// at the end.
+// The losses are those of PPO, A2C, PPO-KL and value functions in walle/algos/on_policy, advantages
+// and targets those of OnPolicy.estimates in its base.py; the order of shards is that of
+// walle/learning/step.py. walle/learning/native/passes.py calls the functions at the end.
 
 #include <algorithm>
+#include <vector>
 
 #include "adam.hpp"
-#include "estimates.hpp"
 #include "policies.hpp"
 #include "shards.hpp"
+
+// T steps in L lanes; the fields of Experience in walle/algos/on_policy/experience.py.
+struct Round {
+  const float *states;                       // [T L + M, O]
+  const unsigned char *needs_final, *ended;  // [T, L], like all below
+  const float *reward, *continues;
+  const float *ratio;                        // null where no lag is to be corrected
+  long steps, lanes, states_count;
+
+  long rows() const { return steps * lanes; }
+};
+
+enum Correction { NONE = 0, TRUNCATED = 1, VTRACE = 2 };
+
+struct Returns {
+  float gamma, lambda;
+  int correction, normalize;
+};
+
+// Where the results go, [T, L] each; `value` may be null.
+struct Estimates {
+  float *value, *advantage, *target;
+};
+
+// A step whose true successor the policy never saw: the last one of its episode, or of the round.
+struct Break {
+  int lane, successor;    // which of `states` is the successor
+  float discount, decay;  // γ c and γ λ (1 - ended)
+};
+
+// What does not change from one estimate of a round to the next.
+struct Prepared {
+  std::vector<Break> breaks;  // of all steps, in their order
+  std::vector<int> begin;     // which break is a step's first: [T + 1]
+  std::vector<float> rho;     // min(1, ratio), [T, L]
+  std::vector<float> next, discount, decay, carried;  // of the lanes at one step
+
+  void prepare(const Round &round, const Returns &returns) {
+    const float decays[] = {returns.gamma * returns.lambda, 0.0f};
+    next.resize(round.lanes), carried.resize(round.lanes);
+    discount.assign(round.lanes, returns.gamma), decay.assign(round.lanes, decays[0]);
+    breaks.clear(), begin.clear();
+    for (long t = 0, i = 0; t < round.steps; t++) {
+      begin.push_back(int(breaks.size()));
+      for (int lane = 0; lane < round.lanes; lane++, i++)
+        if (round.needs_final[i])
+          breaks.push_back({lane, int(round.rows() + long(breaks.size())),
+                            returns.gamma * round.continues[i], decays[round.ended[i] != 0]});
+    }
+    begin.push_back(int(breaks.size()));
+    rho.resize(round.ratio ? round.rows() : 0);
+    for (size_t i = 0; i < rho.size(); i++) rho[i] = std::min(round.ratio[i], 1.0f);
+  }
+};
+
+// (A - mean) / (std + 1e-8), with a standard deviation of 0 for a single step.
+inline void normalize(float *advantage, long rows) {
+  double sum = 0, squares = 0;
+  for (long i = 0; i < rows; i++) sum += advantage[i];
+  const double mean = sum / double(rows);
+  for (long i = 0; i < rows; i++) squares += (advantage[i] - mean) * (advantage[i] - mean);
+  const double std = std::sqrt(squares / double(std::max(rows - 1, 1L)));
+  for (long i = 0; i < rows; i++) advantage[i] = float((advantage[i] - mean) / (std + 1e-8));
+}
+
+// One step of all lanes; `trace` is vₜ₊₁ - v(sₜ₊₁) of each lane, and becomes vₜ - v(sₜ).
+template <bool IS_VTRACE>
+inline void estimate_step(long lanes, const float *__restrict reward, const float *__restrict v,
+                          const float *__restrict next, const float *__restrict discount,
+                          const float *__restrict decay, const float *__restrict rho,
+                          float *__restrict trace, float *__restrict advantage,
+                          float *__restrict target) {
+  for (long i = 0; i < lanes; i++) {
+    const float sum = reward[i] + discount[i] * next[i] - v[i] + decay[i] * trace[i];
+    const float change = IS_VTRACE ? rho[i] * sum : sum;
+    trace[i] = change;
+    advantage[i] = sum;  // V-trace weights it after it is normalised
+    target[i] = change + v[i];
+  }
+}
+
+// Generalised advantage estimates, or those of V-trace, from the values of all states.
+template <bool IS_VTRACE>
+inline void estimate_steps(const Round &round, const Returns &returns, Prepared &p,
+                           const float *values, const Estimates &to) {
+  const float discount = returns.gamma, decay = returns.gamma * returns.lambda;
+  const long lanes = round.lanes;
+  std::fill(p.carried.begin(), p.carried.end(), 0.0f);
+  for (long t = round.steps - 1; t >= 0; t--) {
+    const long first = t * lanes;
+    const Break *begin = p.breaks.data() + p.begin[t], *end = p.breaks.data() + p.begin[t + 1];
+    const float *next = values + first + lanes;
+    if (begin < end) {
+      std::copy(next, next + lanes, p.next.data());
+      next = p.next.data();
+    }
+    for (const Break *b = begin; b < end; b++) {
+      p.next[b->lane] = values[b->successor];
+      p.discount[b->lane] = b->discount, p.decay[b->lane] = b->decay;
+    }
+    estimate_step<IS_VTRACE>(lanes, round.reward + first, values + first, next, p.discount.data(),
+                             p.decay.data(), IS_VTRACE ? &p.rho[first] : nullptr,
+                             p.carried.data(), to.advantage + first, to.target + first);
+    for (const Break *b = begin; b < end; b++)
+      p.discount[b->lane] = discount, p.decay[b->lane] = decay;
+  }
+}
+
+inline void estimate(const Round &round, const Returns &returns, Prepared &prepared,
+                     const float *values, const Estimates &to) {
+  const bool is_vtrace = round.ratio && returns.correction == VTRACE;
+  if (to.value) std::copy(values, values + round.rows(), to.value);
+  (is_vtrace ? estimate_steps<true> : estimate_steps<false>)(round, returns, prepared, values, to);
+  if (returns.normalize) normalize(to.advantage, round.rows());
+  if (!round.ratio || returns.correction == NONE) return;
+  for (long i = 0; i < round.rows(); i++) to.advantage[i] *= prepared.rho[i];
+}
 
 namespace {
 
@@ -66,28 +183,23 @@ class Passes {
         parameters_(zeros(size_)),
         adam_(size_, adam.beta1, adam.beta2) {}
 
-  // Floats that learners exchange at most in a round of so many states.
-  long exchanged(long states) const { return std::max(shards_.size(), states); }
-
   const Spent &spent() const { return shards_.spent; }
 
-  void load_state(const float *vector, const float *mean, const float *square, float steps) {
-    pack(vector, parameters_.get());
-    pack(mean, adam_.mean());
-    pack(square, adam_.square());
-    steps_ = steps;
+  // Copies parameters and moments after so many steps here, or, without `steps`, the other way.
+  void copy_state(float *vector, float *mean, float *square, const float *steps) {
+    copy(vector, parameters_.get(), !steps);
+    copy(mean, adam_.mean(), !steps);
+    copy(square, adam_.square(), !steps);
+    if (steps) steps_ = *steps;
   }
 
-  void store_state(float *vector, float *mean, float *square) {
-    unpack(parameters_.get(), vector);
-    unpack(adam_.mean(), mean);
-    unpack(adam_.square(), square);
-  }
-
-  // To be called once for a round, whose arrays must stay until its last estimate.
-  void begin_round(const Round &round) {
-    round_ = round;
-    prepared_.prepare(round, loss_.returns);
+  // To be called before passes; the arrays of a round must stay until its last estimate. Returns
+  // how many floats learners exchange at most: there are no more unseen successors than steps.
+  long begin(const Round *round) {
+    if (!round) return shards_.size();
+    round_ = *round;
+    prepared_.prepare(round_, loss_.returns);
+    return std::max(shards_.size(), 2 * round_.rows());
   }
 
   // Advantages and targets by the current critic, whose values the learners divide; false if the
@@ -137,7 +249,6 @@ class Passes {
   bool find_gradient(const Minibatch &batch, float beta, Team *team, float *numbers) {
     policy_.prepare_backward(parameters_.get());
     critic_.prepare_backward(parameters_.get());
-    if (distribution_) distribution_->prepare(&parameters_[own_at_]);
     float excess = 0;
     for (;;) {
       kl_weight_ = beta + 2 * loss_.eta * excess;
@@ -178,7 +289,7 @@ class Passes {
     const Rows &rows = batch.rows;
     const float weight = 1.0f / float(batch.size);
     if (begin == end) std::memset(gradient, 0, sizeof(float) * size_);
-    if (distribution_) distribution_->begin_shard();
+    if (distribution_) distribution_->prepare(&parameters_[own_at_]);
     Vector sums[NUMBERS] = {};
     for (bool add = false; begin < end; begin += BLOCK, add = true) {
       const int block = int(std::min(end - begin, long(BLOCK)));
@@ -266,15 +377,10 @@ class Passes {
     numbers[VALUE_LOSS] += counted * counted;
   }
 
-  void pack(const float *vector, float *packed) const {
-    const float *own = policy_.pack(vector, packed);
-    std::copy(own, own + own_, packed + own_at_);
-    critic_.pack(own + own_, packed);
-  }
-
-  void unpack(const float *packed, float *vector) const {
-    const float *own = packed + own_at_;
-    critic_.unpack(packed, std::copy(own, own + own_, policy_.unpack(packed, vector)));
+  void copy(float *vector, float *packed, bool to_python) const {
+    float *own = policy_.copy(vector, packed, to_python), *packed_own = packed + own_at_;
+    std::copy_n(to_python ? packed_own : own, own_, to_python ? own : packed_own);
+    critic_.copy(own + own_, packed, to_python);
   }
 
   Loss loss_;
@@ -310,20 +416,13 @@ Passes *passes_new(const Networks *networks, const Loss *loss, const AdamSetting
 
 void passes_delete(Passes *passes) { delete passes; }
 
-long passes_exchanged(const Passes *passes, long states) { return passes->exchanged(states); }
-
-void passes_load(Passes *passes, const float *vector, const float *mean, const float *square,
-                 float steps) {
-  passes->load_state(vector, mean, square, steps);
-}
-
-void passes_store(Passes *passes, float *vector, float *mean, float *square) {
-  passes->store_state(vector, mean, square);
+void passes_copy(Passes *passes, float *vector, float *mean, float *square, const float *steps) {
+  passes->copy_state(vector, mean, square, steps);
 }
 
 void passes_spent(const Passes *passes, Spent *to) { *to = passes->spent(); }
 
-void passes_begin_round(Passes *passes, const Round *round) { passes->begin_round(*round); }
+long passes_begin(Passes *passes, const Round *round) { return passes->begin(round); }
 
 int passes_estimate(Passes *passes, Team *team, float *value, float *advantage, float *target) {
   return passes->estimate(team, {value, advantage, target});

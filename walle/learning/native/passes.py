@@ -7,9 +7,10 @@ Python between the minibatches, and several learners meet inside the library.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,9 +26,6 @@ from walle.nets.policies import (
     MultiCategoricalPolicy,
     StateScalePolicy,
 )
-
-if TYPE_CHECKING:
-    from walle.learning.sharing.shared_team import Exchange
 
 NAMES = ("loss", "grad_norm", "kl", "clip_fraction", "policy_loss", "value_loss", "entropy")
 CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`
@@ -113,11 +111,9 @@ _Rows = structure("Rows", **dict.fromkeys(Columns._fields, c_void_p), count=c_lo
 _TYPES: dict[str, Any] = {
     "new": (c_void_p, (*[c_void_p] * 3, c_int)),
     "delete": (None, [c_void_p]),
-    "exchanged": (c_long, (c_void_p, c_long)),
-    "load": (None, (*[c_void_p] * 4, c_float)),
-    "store": (None, [c_void_p] * 4),
+    "copy": (None, [c_void_p] * 5),
     "spent": (None, [c_void_p] * 2),
-    "begin_round": (None, [c_void_p] * 2),
+    "begin": (c_long, [c_void_p] * 2),
     "estimate": (c_int, [c_void_p] * 5),
     "run": (c_long, (*[c_void_p] * 3, c_long, c_float, c_float, c_void_p, c_void_p)),
 }
@@ -137,13 +133,8 @@ class Passes:
     ) -> None:
         """Compiles and loads the library.
 
-        Args:
-            policy: an instance of a class in `KINDS`; None fits a critic alone.
-            critic: of the same observations; None improves a policy alone.
-            activation: a key of `ACTIVATIONS`.
-            loss: of a minibatch.
-            settings: of Adam, and the bound of the gradient's norm.
-            shards: into how many parts a minibatch is divided.
+        `policy` is an instance of a class in `KINDS`; None fits a critic alone. Without a critic
+        the passes improve a policy alone. `activation` is a key of `ACTIVATIONS`.
 
         Raises:
             CompilerError: there is no compiler that compiles it.
@@ -153,7 +144,7 @@ class Passes:
         nets = [net for net in (policy, critic) if net is not None]
         sizes = [[] if net is None else widths(net.layout) for net in (policy, critic)]
         self._obs_dim, self._size = max(sizes)[0], sum(net.layout.size for net in nets)
-        self._policy, self._has_critic = policy, critic is not None
+        self._has_policy, self._has_critic = policy is not None, critic is not None
         self._names = INFO[loss.objective] if policy else NAMES[:2]
         self._kind, self._counts = KINDS.get(type(policy), 0), _choices(policy)
         networks = _Networks(
@@ -167,12 +158,8 @@ class Passes:
         )
         new = byref(networks), byref(weights), byref(adam)
         self._learner = self._library.passes_new(*new, shards)
+        weakref.finalize(self, self._library.passes_delete, self._learner)
         self._ahead: Orders | None = None
-
-    def __del__(self) -> None:
-        """Frees the library's memory."""
-        if hasattr(self, "_learner"):  # else the library was not loaded
-            self._library.passes_delete(self._learner)
 
     def join_team(self, team: Team) -> None:
         """Takes all later steps with `team`."""
@@ -195,27 +182,22 @@ class Passes:
     ) -> Learned:
         """Estimates advantages by the critic and passes over the round; see `minimise`.
 
-        Args:
-            vector: [P] the first parameters.
-            state: Adam's state before the first step.
-            experience: a `walle.algos.on_policy.experience.Experience`, float32 on the CPU.
-            recompute: whether every epoch has advantages of its own critic, or all the first's.
-            settings: the keyword arguments of `minimise`.
+        `experience` is a `walle.algos.on_policy.experience.Experience`, float32 on the CPU. With
+        `recompute`, every epoch has advantages of its own critic, else all have the first's.
 
         Raises:
             TypeError: a tensor has another dtype than the library's.
             ValueError: a tensor has another shape than the others.
         """
         x, count = experience, experience.reward.numel()
-        x = type(x)(*(None if each is None else each.contiguous() for each in x))
+        x = type(x)(*(None if column is None else column.contiguous() for column in x))
         # All tensors are made before the passes. Between them torch's code is not in the cache, and
         # every call takes ten times as long.
         first, later = torch.empty(3, count), torch.empty(2, count)
         estimates = (first, later) if recompute else (first, first)
         obs, action, log_prob = x.states[:count], x.action.flatten(0, 1), x.log_prob.flatten()
         rows = [
-            self._rows(Columns(obs, action, log_prob, each[-2], each[-1], first[0]))
-            for each in estimates
+            self._rows(Columns(obs, action, log_prob, to[-2], to[-1], first[0])) for to in estimates
         ]
         steps, states = x.reward.shape, count + int(x.needs_final_obs.sum())
         round_ = _Round(
@@ -224,28 +206,21 @@ class Passes:
             *(address(column, steps) for column in (x.reward, x.continues)),
             *(None if x.ratio is None else address(x.ratio, steps), *steps, states),
         )
-        self._library.passes_begin_round(self._learner, byref(round_))
 
-        def rows_of(epoch: int, exchange: Exchange | None) -> Any:
+        def rows_of(epoch: int, team: Any) -> Any:
             again = epoch > 0
-            if (recompute or not again) and not self.estimate(estimates[again], exchange):
+            if (recompute or not again) and not self.estimate(estimates[again], team):
                 return None
             return rows[again]
 
-        # There are at most as many unseen successors as steps.
-        result = self._passes(vector, state, rows_of, count, 2 * count, **settings)
+        result = self._passes(vector, state, rows_of, count, byref(round_), **settings)
         return Learned(result, first[0], first[2])
 
     def minimise(self, vector: Tensor, state: AdamState, data: Any, **settings: Any) -> Result:
         """Passes over the rows of `data` in minibatches; see `Optimizer.minimise`.
 
-        Args:
-            vector: [P] the first parameters.
-            state: Adam's state before the first step.
-            data: the rows, on the CPU: a named tuple of some of the `Columns`, and of `beta` [],
-                the weight of a KL penalty.
-            settings: `epochs`, the most passes; `minibatch_size`, whose last one of an epoch may
-                be smaller; `learning_rate` of Adam; and `generator`, which draws the orders.
+        `data` is a named tuple of some of the `Columns`, on the CPU, and of `beta` [], the weight
+        of a KL penalty. The settings are `epochs`, `minibatch_size`, `learning_rate`, `generator`.
 
         Raises:
             TypeError: a column has another dtype than the library's.
@@ -254,15 +229,15 @@ class Passes:
         columns = {k: x.contiguous() for k, x in data._asdict().items() if x is not None}
         beta, count = float(columns.pop("beta", 0.0)), len(data.obs)
         rows = self._rows(Columns(**columns))
-        return self._passes(vector, state, lambda *_: rows, count, 0, beta=beta, **settings)
+        return self._passes(vector, state, lambda *_: rows, count, None, beta=beta, **settings)
 
     def _passes(
         self,
         vector: Tensor,
         state: AdamState,
-        rows_of: Callable[[int, Exchange | None], Any],
+        rows_of: Callable[[int, Any], Any],
         count: int,
-        states: int,
+        round_: Any,
         *,
         epochs: int,
         minibatch_size: int,
@@ -286,21 +261,22 @@ class Passes:
         before = [x.contiguous() for x in (vector, state.mean, state.square)]
         after = [torch.empty_like(x) for x in before]
         pointers = [address(x, (self._size,)) for x in before]
-        self._library.passes_load(self._learner, *pointers, float(state.steps))
+        self._library.passes_copy(self._learner, *pointers, address(state.steps, ()))
         taken, epoch, stopped = 0, 0, False
-        exchanged = self._library.passes_exchanged(self._learner, states)
+        exchanged = self._library.passes_begin(self._learner, round_)
         with self.team.exchange(exchanged) as exchange:
+            team = exchange and byref(exchange)
             while epoch < epochs and not stopped:
-                rows = rows_of(epoch, exchange)
+                rows = rows_of(epoch, team)
                 if rows is None:
                     break  # leaving raises what broke the team
                 order = None if whole else begin + 8 * count * epoch
-                steps = self.run(rows, order, settings, exchange, to)
+                steps = self.run(rows, order, settings, team, to)
                 if steps < 0:
                     break
                 epoch, taken, stopped = epoch + 1, taken + steps, steps < minibatches
                 to += 4 * len(NAMES) * steps
-        self._library.passes_store(self._learner, *map(address, after))
+        self._library.passes_copy(self._learner, *map(address, after), None)
         if orders is not None:  # as if they had been drawn one by one
             generator.set_state(orders.states[epoch])
         means = dict(zip(NAMES, numbers[: taken + stopped].mean(0).tolist(), strict=True))
@@ -312,7 +288,7 @@ class Passes:
         """The struct of rows, whose tensors must be contiguous and stay."""
         rows, discrete = len(x.obs), self._kind >= 2
         shapes: dict[str, tuple[int, ...]] = {"obs": (rows, self._obs_dim)}
-        if self._policy is not None:
+        if self._has_policy:
             shapes |= {"action": (rows, len(self._counts)), "log_prob": (rows,)}
             shapes["advantage"] = (rows,)
         if self._has_critic:
@@ -331,27 +307,24 @@ class Passes:
             pointers[name] = address(column, shape, dtype)
         return _Rows(**pointers, count=rows)
 
-    def estimate(self, to: Tensor, exchange: Exchange | None) -> bool:
+    def estimate(self, to: Tensor, team: Any) -> bool:
         """Writes values, advantages and targets [3, N], or [2, N] without values.
 
         Returns False, and writes nothing, if the team broke.
         """
         pointers = [None] * (3 - len(to)) + [address(x) for x in to]
-        return bool(self._library.passes_estimate(self._learner, _pointer(exchange), *pointers))
+        return bool(self._library.passes_estimate(self._learner, team, *pointers))
 
     def run(
-        self, rows: Any, order: int | None, settings: tuple[Any, ...], exchange: Any, numbers: int
+        self, rows: Any, order: int | None, settings: tuple[Any, ...], team: Any, numbers: int
     ) -> int:
         """Steps on each minibatch, until the KL divergence of one is too large; see `passes.cpp`.
 
-        Args:
-            rows: the struct of a round's rows.
-            order: address of the rows' numbers [N]; None takes the rows as they come.
-            settings: rows in a minibatch, Adam's step size, and β.
-            exchange: of the team.
-            numbers: address of the minibatches' numbers [M, I].
+        `rows` is the struct of a round's rows; `order` the address of their numbers [N], None for
+        the rows as they come; `settings` the rows in a minibatch, Adam's step size, and β; `team`
+        a pointer to the team's `Exchange`; `numbers` the address of the minibatches' [M, I].
         """
-        pass_ = byref(rows), order, *settings, _pointer(exchange), numbers
+        pass_ = byref(rows), order, *settings, team, numbers
         return int(self._library.passes_run(self._learner, *pass_))
 
     def spent(self) -> tuple[float, float]:
@@ -370,7 +343,3 @@ def _choices(policy: Any) -> list[int]:
     if isinstance(policy, GaussianPolicy):
         return [1] * policy.action_dim
     return [1] * (policy.dist_params_size if policy else 0)
-
-
-def _pointer(exchange: Exchange | None) -> Any:
-    return None if exchange is None else byref(exchange)

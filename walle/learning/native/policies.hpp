@@ -1,7 +1,7 @@
 // Distributions of actions: their densities, and the slopes that a loss has at a policy's output.
 //
-// The formulas are those of walle/nets/policies.py and discrete_policies.py. All work on up to LANES
-// rows at a time; lanes beyond these rows hold garbage, which callers mask.
+// The formulas are those of walle/nets/policies.py. All work on up to LANES rows at a time; lanes
+// beyond these rows hold garbage, which callers mask.
 
 #pragma once
 
@@ -27,9 +27,9 @@ struct Minibatch {
 
   // A column's entries in the rows from `first` on, at most LANES.
   Vector column(const float *of, long first, int count, long width = 1, long col = 0) const {
-    float found[LANES] = {};
-    for (int i = 0; i < count; i++) found[i] = of[row(first + i) * width + col];
-    return load(found);
+    float entries[LANES] = {};
+    for (int i = 0; i < count; i++) entries[i] = of[row(first + i) * width + col];
+    return load(entries);
   }
 };
 
@@ -48,9 +48,8 @@ class Distribution {
   // Parameters of the distribution itself, which lie behind the network's.
   virtual int parameters() const { return 0; }
 
-  // To be called for new parameters, and before each shard.
+  // To be called before each shard.
   virtual void prepare(const float *) {}
-  virtual void begin_shard() {}
 
   // Reads the actions of a block of rows.
   virtual void read(const Minibatch &, long, int) {}
@@ -67,6 +66,23 @@ class Distribution {
   // Writes the gradient of `parameters`.
   virtual void gradient(float *) const {}
 };
+
+// The change from an old Gaussian to a new one.
+struct Change {
+  Vector distance;          // (μ - μ_old) / σ
+  Vector slope_of_log_std;  // of the KL divergence along log σ
+  Vector kl;                // KL(old || new)
+};
+
+// The change of entry `a` of an action, at `count` rows from `first` on.
+inline Change change(const Minibatch &batch, long first, int count, int actions, int a, Vector mean,
+                     Vector log_std, Vector inverse_std) {
+  const Vector old_mean = batch.column(batch.rows.dist, first, count, 2 * actions, a);
+  const Vector old = batch.column(batch.rows.dist, first, count, 2 * actions, actions + a);
+  const Vector distance = (mean - old_mean) * inverse_std, ratio = exp(2.0f * (old - log_std));
+  return {distance, 1.0f - ratio - distance * distance,
+          log_std - old + 0.5f * (ratio + distance * distance - 1.0f)};
+}
 
 // Independent Gaussians, whose log standard deviations are parameters.
 class Gaussian : public Distribution {
@@ -85,6 +101,7 @@ class Gaussian : public Distribution {
 
   void prepare(const float *parameters) override {
     log_density_ = entropy_ = 0;
+    std::memset(log_std_slope_.get(), 0, sizeof(float) * width_);
     for (int a = 0; a < actions_; a++) {
       const float log_std = log_std_[a] = parameters[a];
       inverse_std_[a] = std::exp(-log_std);
@@ -92,8 +109,6 @@ class Gaussian : public Distribution {
       entropy_ += log_std + 0.5 + HALF_LOG_2_PI;
     }
   }
-
-  void begin_shard() override { std::memset(log_std_slope_.get(), 0, sizeof(float) * width_); }
 
   void read(const Minibatch &batch, long first, int rows) override {
     action_.read(static_cast<const float *>(batch.rows.action), batch.rows.count, batch.order,
@@ -112,10 +127,8 @@ class Gaussian : public Distribution {
       }
     const Vector log_prob = float(log_density_) - 0.5f * row_sums(squares);
     Vector kl{};
-    for (int a = 0; batch.rows.dist && a < actions_; a++) {
-      const Change c = change(batch, first, row, count, a);
-      kl += log_std_[a] - c.old_log_std + 0.5f * (c.ratio + c.distance * c.distance - 1.0f);
-    }
+    for (int a = 0; batch.rows.dist && a < actions_; a++)
+      kl += change_of(batch, first, row, count, a).kl;
     return {log_prob, broadcast(float(entropy_)), kl};
   }
 
@@ -132,11 +145,10 @@ class Gaussian : public Distribution {
               load(&log_std_slope_[a]) + factors[i] * (z * z - 1.0f) - of_entropy);
       }
     for (int a = 0; batch.rows.dist && a < actions_; a++) {
-      const Change c = change(batch, first, row, count, a);
-      const Vector of_log_std = 1.0f - c.ratio - c.distance * c.distance;
+      const Change c = change_of(batch, first, row, count, a);
       const Vector of_mean = of_kl * c.distance * inverse_std_[a];
       slope.set_column(row, count, a, slope.column(row, count, a) + of_mean);
-      log_std_slope_[a] += of_kl * sum(only(first_lanes(count), of_log_std));
+      log_std_slope_[a] += of_kl * sum(only(first_lanes(count), c.slope_of_log_std));
     }
   }
 
@@ -146,17 +158,9 @@ class Gaussian : public Distribution {
   }
 
  private:
-  // From the old distribution to the new one: (μ - μ_old) / σ and (σ_old / σ)².
-  struct Change {
-    Vector distance, ratio, old_log_std;
-  };
-
-  Change change(const Minibatch &batch, long first, int row, int count, int a) const {
-    const int width = 2 * actions_;
-    const Vector mean = batch.column(batch.rows.dist, first, count, width, a);
-    const Vector log_std = batch.column(batch.rows.dist, first, count, width, actions_ + a);
-    return {(policy_.output().column(row, count, a) - mean) * inverse_std_[a],
-            exp(2.0f * (log_std - log_std_[a])), log_std};
+  Change change_of(const Minibatch &batch, long first, int row, int count, int a) const {
+    return change(batch, first, count, actions_, a, policy_.output().column(row, count, a),
+                  broadcast(log_std_[a]), broadcast(inverse_std_[a]));
   }
 
   const MLP &policy_;
@@ -173,14 +177,14 @@ class StateScaleGaussian : public Distribution {
   StateScaleGaussian(const MLP &policy, int actions) : policy_(policy), actions_(actions) {}
 
   Densities densities(const Minibatch &batch, long first, int row, int count) override {
-    Densities found{};
+    Densities result{};
     for (int a = 0; a < actions_; a++) {
       const Entry x = entry(batch, first, row, count, a);
-      found.log_prob -= 0.5f * x.z * x.z + x.log_std + float(HALF_LOG_2_PI);
-      found.entropy += x.log_std + float(0.5 + HALF_LOG_2_PI);
-      found.kl += x.log_std - x.old_log_std + 0.5f * (x.ratio + x.distance * x.distance - 1.0f);
+      result.log_prob -= 0.5f * x.z * x.z + x.log_std + float(HALF_LOG_2_PI);
+      result.entropy += x.log_std + float(0.5 + HALF_LOG_2_PI);
+      result.kl += x.change.kl;
     }
-    return found;
+    return result;
   }
 
   void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
@@ -188,9 +192,9 @@ class StateScaleGaussian : public Distribution {
     const Panels &slope = policy_.output_error();
     for (int a = 0; a < actions_; a++) {
       const Entry x = entry(batch, first, row, count, a);
-      const Vector of_mean = of_log_prob * x.z + of_kl * x.distance;
+      const Vector of_mean = of_log_prob * x.z + of_kl * x.change.distance;
       const Vector of_log_std = of_log_prob * (x.z * x.z - 1.0f) - of_entropy +
-                                of_kl * (1.0f - x.ratio - x.distance * x.distance);
+                                of_kl * x.change.slope_of_log_std;
       slope.set_column(row, count, a, of_mean * x.inverse_std);
       slope.set_column(row, count, actions_ + a, x.is_free ? of_log_std : Vector{});
     }
@@ -199,8 +203,8 @@ class StateScaleGaussian : public Distribution {
  private:
   struct Entry {
     Vector log_std, inverse_std, z;
-    IntVector is_free;                    // where the bounds leave the log standard deviation alone
-    Vector distance, ratio, old_log_std;  // from the old distribution, as for `Gaussian`
+    IntVector is_free;  // where the bounds leave the log standard deviation alone
+    Change change;
   };
 
   Entry entry(const Minibatch &batch, long first, int row, int count, int a) const {
@@ -213,11 +217,8 @@ class StateScaleGaussian : public Distribution {
     x.is_free = (raw >= LOG_STD_MIN) & (raw <= LOG_STD_MAX);
     const float *actions = static_cast<const float *>(rows.action);
     x.z = (batch.column(actions, first, count, actions_, a) - mean) * x.inverse_std;
-    if (!rows.dist) return x;
-    const int width = 2 * actions_;
-    x.old_log_std = batch.column(rows.dist, first, count, width, actions_ + a);
-    x.distance = (mean - batch.column(rows.dist, first, count, width, a)) * x.inverse_std;
-    x.ratio = exp(2.0f * (x.old_log_std - x.log_std));
+    if (rows.dist)
+      x.change = ::change(batch, first, count, actions_, a, mean, x.log_std, x.inverse_std);
     return x;
   }
 
@@ -248,20 +249,20 @@ class Categorical : public Distribution {
       log_softmax(
           [&](int col) { return batch.column(batch.rows.dist, first, count, outputs_, col); },
           old_log_p_, old_p_);
-    Densities found{};
+    Densities result{};
     for (size_t a = 0; a < entries_.size(); a++) {
       const IntVector action = chosen(batch, first, count, int(a));
       Vector entropy{};
       for (int k = entries_[a].first; k < entries_[a].end; k++) {
         const Vector log_p = at(log_p_, k), old_p = at(old_p_, k);
-        found.log_prob += only(action == k, log_p);
+        result.log_prob += only(action == k, log_p);
         entropy -= at(p_, k) * log_p;
-        if (batch.rows.dist) found.kl += old_p * (at(old_log_p_, k) - log_p);
+        if (batch.rows.dist) result.kl += old_p * (at(old_log_p_, k) - log_p);
       }
       store(&entropy_[a * LANES], entropy);
-      found.entropy += entropy;
+      result.entropy += entropy;
     }
-    return found;
+    return result;
   }
 
   void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
@@ -295,10 +296,11 @@ class Categorical : public Distribution {
   // The choice of the rows' actions in entry `a`, among those of all entries.
   IntVector chosen(const Minibatch &batch, long first, int count, int a) const {
     const long *actions = static_cast<const long *>(batch.rows.action);
-    IntVector found = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
+    IntVector choices = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
     for (int i = 0; i < count; i++)
-      found[i] = int(actions[batch.row(first + i) * long(entries_.size()) + a]) + entries_[a].first;
-    return found;
+      choices[i] = entries_[a].first +
+                   int(actions[batch.row(first + i) * long(entries_.size()) + a]);
+    return choices;
   }
 
   // Writes the choices' log probabilities and probabilities; `logit(output)` has LANES rows.

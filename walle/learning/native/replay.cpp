@@ -22,9 +22,9 @@ void replay_delete(ReplayUpdates *updates) { delete updates; }
 
 long replay_exchanged(const ReplayUpdates *updates) { return updates->exchanged(); }
 
-void replay_load(ReplayUpdates *updates, float *const *fields) { updates->load_state(fields); }
-
-void replay_store(ReplayUpdates *updates, float *const *fields) { updates->store_state(fields); }
+void replay_copy(ReplayUpdates *updates, float *const *fields, int to_python) {
+  updates->copy_state(fields, to_python);
+}
 
 int replay_run(ReplayUpdates *updates, const float *rows, const float *noise, long blocks,
                Team *team, float *metrics) {

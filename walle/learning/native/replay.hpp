@@ -13,19 +13,18 @@ class TrainState {
   explicit TrainState(long size) : parameters_(zeros(size)), adam_(size, 0.9, 0.999) {}
 
   float *parameters() { return parameters_.get(); }
-  float *mean() { return adam_.mean(); }
-  float *square() { return adam_.square(); }
-  float steps() const { return steps_; }
 
-  // Takes over t steps: β₁ᵗ and β₂ᵗ are the products that as many calls of `step` compute.
-  void set_steps(float steps) {
-    if (steps == steps_) return;
-    steps_ = steps;
-    const float betas[] = {BETA1, BETA2};
-    for (int k = 0; k < 2; k++) {
-      decay_[k] = 1;
-      for (float t = 0; t < steps && decay_[k] * betas[k] != decay_[k]; t++) decay_[k] *= betas[k];
-    }
+  // Copies Python's fields to this state, or, `to_python`, this state to the fields;
+  // `copy(field, packed)` does so for numbers of the parameters' shape.
+  template <class Copy>
+  void copy_state(float *const *fields, bool to_python, Copy copy) {
+    copy(fields[0], parameters());
+    copy(fields[1], adam_.mean());
+    copy(fields[2], adam_.square());
+    if (to_python)
+      *fields[3] = steps_;
+    else
+      set_steps(*fields[3]);
   }
 
   // One step with a gradient times `scale`.
@@ -38,6 +37,17 @@ class TrainState {
 
  private:
   static constexpr float BETA1 = 0.9f, BETA2 = 0.999f;
+
+  // Takes over t steps: β₁ᵗ and β₂ᵗ are the products that as many calls of `step` compute.
+  void set_steps(float steps) {
+    if (steps == steps_) return;
+    steps_ = steps;
+    const float betas[] = {BETA1, BETA2};
+    for (int k = 0; k < 2; k++) {
+      decay_[k] = 1;
+      for (float t = 0; t < steps && decay_[k] * betas[k] != decay_[k]; t++) decay_[k] *= betas[k];
+    }
+  }
 
   Floats parameters_;
   Adam adam_;
@@ -63,9 +73,9 @@ class ReplayUpdates {
  public:
   virtual ~ReplayUpdates() = default;
 
-  // The fields are the leaves of the algorithm's state in Python, in their order.
-  virtual void load_state(float *const *fields) = 0;
-  virtual void store_state(float *const *fields) = 0;
+  // Copies the fields, the leaves of the algorithm's state in Python in their order, to this
+  // object, or, `to_python`, the other way.
+  virtual void copy_state(float *const *fields, bool to_python) = 0;
 
   // Takes blocks of updates on minibatches [K, B, W] with noise [K, M, B, A] each, and writes the
   // metrics of each block. Returns whether the team is whole.
@@ -76,7 +86,7 @@ class ReplayUpdates {
   long exchanged() const { return shards_.size(); }
 
  protected:
-  static constexpr int NUMBERS = 2;  // behind a gradient: its loss and another mean
+  static constexpr int NUMBERS = 2;  // behind a gradient: sums of its loss and of another number
 
   // `longest` is the number of parameters of the largest gradient.
   ReplayUpdates(int minibatch, int shards, int obs_size, int actions, long longest)
@@ -87,13 +97,17 @@ class ReplayUpdates {
         targets_(BLOCK),
         shards_(shards, longest + NUMBERS) {}
 
-  // Calls `function(first row, rows, whether there were rows before)` for the blocks of a shard.
-  template <class Function>
-  void by_blocks(int shard, Function function) const {
-    const int begin = minibatch_ * shard / shards_.count();
-    const int end = minibatch_ * (shard + 1) / shards_.count();
-    for (int first = begin; first < end; first += BLOCK)
-      function(first, least(BLOCK, end - first), first > begin);
+  // The gradient [size] of a minibatch, and its numbers; null if the team broke.
+  // `add(rows, noise, count, add, to)` writes those of a block of a shard's rows, or adds them.
+  template <class Add>
+  const float *gradient(long size, const float *rows, const float *noise, Team *team, Add add) {
+    return shards_.sum(size + NUMBERS, team, [&](int shard, float *to) {
+      const int begin = minibatch_ * shard / shards_.count();
+      const int end = minibatch_ * (shard + 1) / shards_.count();
+      for (int i = begin; i < end; i += BLOCK)
+        add(rows + i * row_size(), noise + long(i) * actions_, least(BLOCK, end - i), i > begin,
+            to);
+    });
   }
 
   static void add_numbers(float *to, float first, float second, bool add) {
@@ -108,24 +122,9 @@ class ReplayUpdates {
     return {row, action, next_obs, next_obs[obs_size_], next_obs[obs_size_ + 1]};
   }
 
-  void load_train_state(TrainState &state, float *const *from, const MLP *nets, int count) {
-    float *const to[] = {state.parameters(), state.mean(), state.square()};
-    for (int part = 0; part < 3; part++) pack(from[part], to[part], nets, count);
-    state.set_steps(*from[3]);
-  }
-
-  void store_train_state(TrainState &state, float *const *to, const MLP *nets, int count) {
-    float *const from[] = {state.parameters(), state.mean(), state.square()};
-    for (int part = 0; part < 3; part++) unpack(from[part], to[part], nets, count);
-    *to[3] = state.steps();
-  }
-
-  static void pack(const float *from, float *to, const MLP *nets, int count) {
-    for (int k = 0; k < count; k++) from = nets[k].pack(from, to);
-  }
-
-  static void unpack(const float *from, float *to, const MLP *nets, int count) {
-    for (int k = 0; k < count; k++) to = nets[k].unpack(from, to);
+  // Reads the observations of a block of rows, or their successors, into `obs_`.
+  void read_obs(const float *first, int count) {
+    for (int i = 0; i < count; i++) obs_.read_row(i, first + i * row_size());
   }
 
   int minibatch_, actions_, obs_size_;
@@ -142,6 +141,17 @@ struct ActorCriticSettings {
 };
 
 class ActorCritic : public ReplayUpdates {
+ public:
+  void copy_state(float *const *fields, bool to_python) override {
+    policy_state_.copy_state(fields, to_python, [&](float *field, float *packed) {
+      policy_.copy(field, packed, to_python);
+    });
+    critic_state_.copy_state(fields + 4, to_python, [&](float *field, float *packed) {
+      copy_critics(field, packed, to_python);
+    });
+    if (!to_python) prepare_critics();
+  }
+
  protected:
   ActorCritic(const ActorCriticSettings &n)
       : ReplayUpdates(n.minibatch, n.shards, n.policy[0], n.actions, longest(n)),
@@ -159,26 +169,71 @@ class ActorCritic : public ReplayUpdates {
   long policy_size() const { return policy_.end(); }
   long critic_size() const { return critics_.back().end(); }
 
+  void copy_critics(float *field, float *packed, bool to_python) const {
+    for (const MLP &critic : critics_) field = critic.copy(field, packed, to_python);
+  }
+
   // r + γ c Q' for a block of rows, into `targets_`.
   virtual void find_targets(const float *rows, const float *noise, int count) = 0;
+
+  // Writes or adds the gradient of the policy's loss at a block of rows, and two numbers.
+  virtual void add_policy_gradient(const float *rows, const float *noise, int count, bool add,
+                                   float *to) = 0;
 
   // Moves the critics towards their targets on a minibatch. Writes the sum of their mean squared
   // errors and their mean value. Returns whether the team is whole.
   bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) {
-    const float *found = shards_.sum(critic_size() + NUMBERS, team, [&](int shard, float *to) {
-      by_blocks(shard, [&](int first, int count, bool add) {
-        add_critic_gradient(rows + first * row_size(), noise + long(first) * actions_, count, add,
-                            to);
-      });
-    });
-    if (!found) return false;
-    numbers[0] = found[critic_size()] / float(minibatch_);
-    numbers[1] = found[critic_size() + 1] / float(minibatch_ * int(critics_.size()));
-    critic_state_.step(found, settings_.rate);
+    const float *sums = gradient(critic_size(), rows, noise, team,
+                                  [&](auto... x) { add_critic_gradient(x...); });
+    if (!sums) return false;
+    numbers[0] = sums[critic_size()] / float(minibatch_);
+    numbers[1] = sums[critic_size() + 1] / float(minibatch_ * int(critics_.size()));
+    critic_state_.step(sums, settings_.rate);
     prepare_critics();
     return true;
   }
 
+  // Moves the policy on a minibatch; writes the means of its numbers. Returns whether the team is
+  // whole.
+  bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
+    policy_.prepare_backward(policy_state_.parameters());
+    const float *sums = gradient(policy_size(), rows, noise, team,
+                                  [&](auto... x) { add_policy_gradient(x...); });
+    if (!sums) return false;
+    for (int n = 0; n < NUMBERS; n++) numbers[n] = sums[policy_size() + n] / float(minibatch_);
+    policy_state_.step(sums, settings_.rate);
+    return true;
+  }
+
+  // The critics' smallest value of a row; NaN if any of them is NaN.
+  float least_value(int i) const {
+    float least = critics_[0].output().at(i, 0);
+    for (const MLP &critic : critics_) {
+      const float value = critic.output().at(i, 0);
+      if (value < least || value != value) least = value;
+    }
+    return least;
+  }
+
+  // Writes the rows of `pair_`, which critics see: observations, beginning at `obs` in a block of
+  // rows, with the actions in `action_`.
+  void write_pairs(const float *obs, int count) {
+    for (int i = 0; i < count; i++, obs += row_size()) {
+      std::copy(obs, obs + obs_size_, row_of_pair_.begin());
+      for (int a = 0; a < actions_; a++) row_of_pair_[obs_size_ + a] = action_.panels.at(i, a);
+      pair_.read_row(i, row_of_pair_.data());
+    }
+  }
+
+  ActorCriticSettings settings_;
+  Block pair_, pair_error_, action_;
+  std::vector<float> row_of_pair_;
+  MLP policy_;
+  std::vector<MLP> critics_;  // their parameters lie one after the other
+  TrainState policy_state_, critic_state_;
+  Floats critic_target_;
+
+ private:
   // To be called for new parameters.
   void prepare_critics() {
     for (MLP &critic : critics_) critic.prepare_backward(critic_state_.parameters(), 0);
@@ -200,32 +255,6 @@ class ActorCritic : public ReplayUpdates {
     add_numbers(to + critic_size(), squares, values, add);
   }
 
-  // The critics' smallest value of a row; NaN if any of them is NaN.
-  float least_value(int i) const {
-    float least = critics_[0].output().at(i, 0);
-    for (const MLP &critic : critics_) {
-      const float value = critic.output().at(i, 0);
-      if (value < least || value != value) least = value;
-    }
-    return least;
-  }
-
-  // A row of `pair_`, what critics see: an observation and an action.
-  void write_pair(int i, const float *obs, const Panels &actions) {
-    std::copy(obs, obs + obs_size_, row_of_pair_.begin());
-    for (int a = 0; a < actions_; a++) row_of_pair_[obs_size_ + a] = actions.at(i, a);
-    pair_.read_row(i, row_of_pair_.data());
-  }
-
-  ActorCriticSettings settings_;
-  Block pair_, pair_error_, action_;
-  std::vector<float> row_of_pair_;
-  MLP policy_;
-  std::vector<MLP> critics_;  // their parameters lie one after the other
-  TrainState policy_state_, critic_state_;
-  Floats critic_target_;
-
- private:
   // The size of the larger gradient.
   static long longest(const ActorCriticSettings &n) {
     const MLP policy(n.policy, n.policy_layers, Activation(n.activation), 0);

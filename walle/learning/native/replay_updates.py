@@ -7,6 +7,7 @@ library.
 
 from __future__ import annotations
 
+import weakref
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
 from typing import Any
 
@@ -41,8 +42,7 @@ _TYPES = {
     "new_dqn": (c_void_p, [c_void_p]),
     "delete": (None, [c_void_p]),
     "exchanged": (c_long, [c_void_p]),
-    "load": (None, [c_void_p] * 2),
-    "store": (None, [c_void_p] * 2),
+    "copy": (None, (c_void_p, c_void_p, c_int)),
     "run": (c_int, (*[c_void_p] * 3, c_long, c_void_p, c_void_p)),
 }
 
@@ -55,12 +55,9 @@ class NativeUpdates:
     ) -> None:
         """Compiles and loads the library.
 
-        Args:
-            algorithm: names the library's constructor: "sac", "ddpg" (also of TD3), or "dqn".
-            parts: its first argument, an `ActorCritic` or `ActionValues`.
-            rest: its other arguments, see `replay.cpp`.
-            block: K, the minibatches of a block.
-            metrics: I, the numbers of a block.
+        `algorithm` names the library's constructor: "sac", "ddpg" (also of TD3) or "dqn". It gets
+        `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`. A block has
+        `block` minibatches and `metrics` numbers.
 
         Raises:
             CompilerError: there is no compiler that compiles it.
@@ -69,12 +66,8 @@ class NativeUpdates:
         self._library = load("replay", _TYPES)
         self._shape, self._metrics = (block, parts.minibatch), metrics
         self._learner = getattr(self._library, f"replay_new_{algorithm}")(byref(parts), *rest)
+        weakref.finalize(self, self._library.replay_delete, self._learner)
         self._exchanged = int(self._library.replay_exchanged(self._learner))
-
-    def __del__(self) -> None:
-        """Frees the library's memory."""
-        if hasattr(self, "_learner"):  # else the library was not loaded
-            self._library.replay_delete(self._learner)
 
     def join_team(self, team: Team) -> None:
         """Takes all later blocks with `team`."""
@@ -92,12 +85,12 @@ class NativeUpdates:
         metrics = torch.empty(blocks, self._metrics)
         minibatches, noise = minibatches.contiguous(), noise.contiguous()
         pointers = address(minibatches, (blocks, *self._shape, width)), address(noise)
-        self._library.replay_load(self._learner, _addresses(state))
+        self._library.replay_copy(self._learner, _addresses(state), False)
         with self._team.exchange(self._exchanged) as exchange:
-            team = None if exchange is None else byref(exchange)
+            team = exchange and byref(exchange)
             self._library.replay_run(self._learner, *pointers, blocks, team, address(metrics))
         after = map_leaves(torch.empty_like, state)
-        self._library.replay_store(self._learner, _addresses(after))
+        self._library.replay_copy(self._learner, _addresses(after), True)
         return after, list(metrics)
 
 

@@ -20,27 +20,12 @@ class SAC : public ActorCritic {
         std_noise_(BLOCK * actions_),
         rows_of_least_(critics_.size()) {}
 
-  void load_state(float *const *fields) override {
-    const int count = int(critics_.size());
-    load_train_state(policy_state_, fields, &policy_, 1);
-    load_train_state(critic_state_, fields + 4, critics_.data(), count);
-    prepare_critics();
-    *log_temperature_.parameters() = *fields[8];
-    *log_temperature_.mean() = *fields[9];
-    *log_temperature_.square() = *fields[10];
-    log_temperature_.set_steps(*fields[11]);
-    pack(fields[12], critic_target_.get(), critics_.data(), count);
-  }
-
-  void store_state(float *const *fields) override {
-    const int count = int(critics_.size());
-    store_train_state(policy_state_, fields, &policy_, 1);
-    store_train_state(critic_state_, fields + 4, critics_.data(), count);
-    *fields[8] = *log_temperature_.parameters();
-    *fields[9] = *log_temperature_.mean();
-    *fields[10] = *log_temperature_.square();
-    *fields[11] = log_temperature_.steps();
-    unpack(critic_target_.get(), fields[12], critics_.data(), count);
+  void copy_state(float *const *fields, bool to_python) override {
+    ActorCritic::copy_state(fields, to_python);
+    log_temperature_.copy_state(fields + 8, to_python, [&](float *field, float *packed) {
+      (to_python ? *field : *packed) = to_python ? *packed : *field;
+    });
+    copy_critics(fields[12], critic_target_.get(), to_python);
   }
 
   bool run(const float *rows, const float *noise, long count, Team *team,
@@ -51,9 +36,11 @@ class SAC : public ActorCritic {
       float critic[NUMBERS], policy[NUMBERS];
       if (!move_critics(rows, noise, team, critic)) return false;
       if (!move_policy(rows, noise + draws, team, policy)) return false;
+      float slope[LANES] = {-(policy[1] + target_entropy_)};  // of -log α (log π + H̄)
+      log_temperature_.step(slope, settings_.rate);
       polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), settings_.tau);
-      const float found[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
-      std::copy(found, found + METRICS, metrics);
+      const float values[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
+      std::copy(values, values + METRICS, metrics);
     }
     return true;
   }
@@ -61,11 +48,7 @@ class SAC : public ActorCritic {
  private:
   // y = r + γ c (min_k Q'_k(s', a') - α log π(a'|s')).
   void find_targets(const float *rows, const float *noise, int count) override {
-    for (int i = 0; i < count; i++)
-      obs_.read_row(i, transition(rows + i * row_size()).next_obs);
-    act(noise, count);
-    for (int i = 0; i < count; i++)
-      write_pair(i, transition(rows + i * row_size()).next_obs, action_.panels);
+    act(transition(rows).next_obs, noise, count);
     for (MLP &critic : critics_) critic.forward(pair_.panels, critic_target_.get(), count);
     for (int i = 0; i < count; i++) {
       const Transition t = transition(rows + i * row_size());
@@ -74,29 +57,10 @@ class SAC : public ActorCritic {
     }
   }
 
-  // The policy's step, then the temperature's; writes the loss and the mean log density.
-  bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
-    policy_.prepare_backward(policy_state_.parameters());
-    const float *found = shards_.sum(policy_size() + NUMBERS, team, [&](int shard, float *to) {
-      by_blocks(shard, [&](int first, int count, bool add) {
-        add_policy_gradient(rows + first * row_size(), noise + long(first) * actions_, count, add,
-                            to);
-      });
-    });
-    if (!found) return false;
-    numbers[0] = found[policy_size()] / float(minibatch_);
-    numbers[1] = found[policy_size() + 1] / float(minibatch_);
-    policy_state_.step(found, settings_.rate);
-    float slope[LANES] = {-(numbers[1] + target_entropy_)};  // of -log α (log π + H̄)
-    log_temperature_.step(slope, settings_.rate);
-    return true;
-  }
-
-  // The slope of E[α log π(a|s) - min_k Q_k(s, a)].
-  void add_policy_gradient(const float *rows, const float *noise, int count, bool add, float *to) {
-    for (int i = 0; i < count; i++) obs_.read_row(i, rows + i * row_size());
-    act(noise, count);
-    for (int i = 0; i < count; i++) write_pair(i, rows + i * row_size(), action_.panels);
+  // The slope of E[α log π(a|s) - min_k Q_k(s, a)], and the sums of the loss and of log π.
+  void add_policy_gradient(const float *rows, const float *noise, int count, bool add,
+                           float *to) override {
+    act(rows, noise, count);
     for (MLP &critic : critics_) critic.forward(pair_.panels, critic_state_.parameters(), count);
     float loss = 0, log_probs = 0;
     const float weight = 1 / float(minibatch_);
@@ -133,8 +97,9 @@ class SAC : public ActorCritic {
     add_numbers(to + policy_size(), loss, log_probs, add);
   }
 
-  // Actions tanh(μ + σ ε) at the observations in `obs_`, and their log densities.
-  void act(const float *noise, int count) {
+  // Actions tanh(μ + σ ε) at a block of observations, their log densities, and the critics' inputs.
+  void act(const float *obs, const float *noise, int count) {
+    read_obs(obs, count);
     policy_.forward(obs_.panels, policy_state_.parameters(), count);
     const Panels &dist = policy_.output();
     for (int i = 0; i < count; i++) {
@@ -152,6 +117,7 @@ class SAC : public ActorCritic {
       }
       log_prob_[i] = log_prob;
     }
+    write_pairs(obs, count);
   }
 
   float target_entropy_, temperature_ = 1;

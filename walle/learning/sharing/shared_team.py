@@ -94,7 +94,7 @@ class Barrier:
     Each learner has a POSIX semaphore in shared memory, which the others raise when they arrive.
     Semaphores order memory: what a learner wrote before, the others read after. Waiting spins
     briefly, because learners with equal shares arrive within microseconds, and then sleeps, so that
-    more learners than cores do not hold each other up. `native/team.hpp` waits in the same way.
+    more learners than cores do not hold each other up. `native/shards.hpp` waits in the same way.
 
     Attributes:
         distance: bytes from one learner's semaphore to the next: a line of the processor's cache.
@@ -167,7 +167,7 @@ Check = ctypes.CFUNCTYPE(None)
 
 
 class Exchange(ctypes.Structure):
-    """The struct `Team` of `learning/native/team.hpp`.
+    """The struct `Team` of `learning/native/shards.hpp`.
 
     Attributes:
         rank: the learner's number.

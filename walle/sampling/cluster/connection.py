@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from walle.errors import WalleError, WorkerError
 from walle.sampling.cluster.node import Call, NodeSampling, Start
-from walle.system.cluster.connecting import join, leave
+from walle.system.ray_cluster import first_line, join, leave
 from walle.types import PolicySnapshot
 
 INLINE_BYTES = 100_000  # Ray copies larger arguments into its store, for every call anew
@@ -35,13 +35,10 @@ class Connection:
     def __init__(self, address: str | None, store_bytes: int) -> None:
         """Connects to a cluster; without `address` to a Ray that lives as long as this connection.
 
-        The rollouts need `store_bytes` in the object store of a Ray of its own.
-
-        Raises:
-            ConfigError: there is no cluster at the address, or it has other versions.
+        The rollouts need `store_bytes` in the object store of a Ray of its own. Raises ConfigError
+        if there is no cluster at the address, or it has other versions.
         """
         store = {"object_store_memory": max(_LEAST_STORE_BYTES, store_bytes)}
-        self._ray: Any
         self._ray, self._owned = join(
             address, setting="sampler.address", without="sampler=ray", own=store
         )
@@ -95,9 +92,8 @@ class Connection:
     def get(self, reference: Any) -> Any:
         """An answer that has come; its arrays are views of the object store, and read-only.
 
-        Raises:
-            NodeLostError: the node died instead of answering.
-            WorkerError: code failed on the node; the message holds its error or its traceback.
+        Raises NodeLostError if the node died instead of answering, and WorkerError if code failed
+        on the node; the message holds its error or its traceback.
         """
         errors = self._ray.exceptions
         try:
@@ -108,9 +104,9 @@ class Connection:
         except errors.ActorDiedError as error:
             if "creation task" in str(error):
                 raise WorkerError(str(error)) from None
-            raise NodeLostError(_first_line(error)) from None
+            raise NodeLostError(first_line(error)) from None
         except errors.RayError as error:
-            raise NodeLostError(_first_line(error)) from None
+            raise NodeLostError(first_line(error)) from None
 
     def kill(self, actor: Any) -> None:
         """Ends an actor and its samplers, even if it does not answer."""
@@ -120,8 +116,3 @@ class Connection:
         """Disconnects; a Ray of its own ends."""
         if self._owned:
             leave(self._ray)
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__

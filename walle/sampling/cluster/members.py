@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -24,24 +24,8 @@ class ClusterSettings(NamedTuple):
     nodes: int | None  # the most nodes that are used; None for all
     # the samplers of a node; None for one for each core that Ray may give away there
     per_node: int | None
-    mismatch: (
-        str  # "error" refuses a node that computes other bits than the agent, "warn" reports it
-    )
-
-    @classmethod
-    def of(cls, settings: Any) -> ClusterSettings:
-        """Reads the `sampler` group of a configuration."""
-        return cls(*(getattr(settings, name) for name in cls._fields))
-
-
-def difference(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """Describes what may explain different bits: the processor and the versions that differ."""
-    differing = [
-        f"{name} {theirs[name]} there, {ours[name]} here"
-        for name in ours
-        if ours[name] != theirs.get(name)
-    ]
-    return ", ".join(differing) or "the environment may use random numbers besides its seed"
+    # "error" refuses a node that computes other bits than the agent, "warn" reports it
+    mismatch: str
 
 
 class Canary(NamedTuple):
@@ -65,6 +49,7 @@ class Member:
     # when it began to owe the first of them, on the agent's clock
     since: float = field(default_factory=time.monotonic)
     facts: Facts | None = None  # what its canary showed; None before
+    samplers: int = 1  # the most that it can have
 
     @property
     def name(self) -> str:
@@ -96,10 +81,6 @@ class Members:
         """The nodes that collect, in the order of their names."""
         return sorted(self._in_state("live"), key=lambda member: member.name)
 
-    def samplers(self, member: Member) -> int:
-        """The most samplers of a node."""
-        return self._settings.per_node or member.node.cpus
-
     def references(self) -> list[Any]:
         """The answers that no pool of samplers waits for: canaries, and those that are void."""
         return [answer for m in self._members if m.state != "live" for answer in m.awaited]
@@ -111,11 +92,8 @@ class Members:
         """Waits until the nodes that are there have shown their canaries.
 
         A node that has not done so after five minutes joins later, if another one has. `is_ending`
-        shows whether a signal has come; one that raised in Ray's code would confuse it.
-
-        Raises:
-            ConfigError: there is no node, or one may not take part.
-            Interrupted: a signal has come.
+        shows whether a signal has come; one that raised in Ray's code would confuse it. Raises
+        Interrupted then, and ConfigError if there is no node, or one may not take part.
         """
         self.look()
         if not self._members:
@@ -124,11 +102,15 @@ class Members:
                 "`ray start --address=... --num-cpus=N`"
             )
         deadline = time.monotonic() + START_S
-        while self._in_state("starting"):
+        while starting := self._in_state("starting"):
             if is_ending():
                 raise Interrupted
             if time.monotonic() > deadline:
-                self._begin_without_late()
+                late = ", ".join(f"node {member.name}" for member in starting)
+                fault = f"not begun within {START_S:.0f} s, are the cores in use?"
+                if not self._in_state("live"):
+                    raise ConfigError(f"sampler=ray: {fault} `ray status` shows it: {late}")
+                self._say(f"{fault} They join when they have: {late}")
                 break
             for reference in self._connection.wait(self.references(), LOOK_S):
                 if fault := self._shown(self._owing(reference), reference):
@@ -140,20 +122,11 @@ class Members:
             )
         self._alone_since = None
 
-    def _begin_without_late(self) -> None:
-        late = ", ".join(f"node {member.name}" for member in self._in_state("starting"))
-        fault = f"not begun within {START_S:.0f} s, are the cores in use?"
-        if not self._in_state("live"):
-            raise ConfigError(f"sampler=ray: {fault} `ray status` shows it: {late}")
-        self._say(f"{fault} They join when they have: {late}")
-
     def look(self) -> list[Member]:
         """Starts what new nodes there are; returns the members whose nodes have left the cluster.
 
-        It asks the cluster once a second at most.
-
-        Raises:
-            WorkerError: the run has had no node for a minute, or five while one was to begin.
+        It asks the cluster once a second at most. Raises WorkerError if the run has had no node for
+        a minute, or for five minutes while one was to begin.
         """
         now = time.monotonic()
         if now < self._looked + LOOK_S:
@@ -165,18 +138,12 @@ class Members:
         room += len(self._in_state("aside"))
         fresh = [n for i, n in nodes.items() if i not in used and i not in self._refused]
         for node in fresh[: max(0, room)]:
-            self._start(node)
-        self._check_alone(now)
-        return [member for member in self._members if member.node.identity not in nodes]
-
-    def _start(self, node: RayNode) -> None:
-        cpus = min(self._settings.per_node or node.cpus, node.cpus)
-        member = Member(node, self._connection.start(node, cpus))
-        canary = self._canary
-        member.awaited.append(self._connection.canary(member.actor, canary.start, canary.snapshot))
-        self._members.append(member)
-
-    def _check_alone(self, now: float) -> None:
+            samplers = self._settings.per_node or node.cpus
+            actor = self._connection.start(node, min(samplers, node.cpus))
+            member = Member(node, actor, samplers=samplers)
+            start, snapshot, _ = self._canary
+            member.awaited.append(self._connection.canary(member.actor, start, snapshot))
+            self._members.append(member)
         limit_s = START_S if self._in_state("starting") else ALONE_S
         if self._in_state("live"):
             self._alone_since = None
@@ -184,20 +151,28 @@ class Members:
             self._alone_since = now
         elif now - self._alone_since > limit_s:
             raise WorkerError(
-                f"no node of the Ray cluster has collected for {limit_s:.0f} s; add nodes, and go "
-                "on with resume=..."
+                f"no node of the Ray cluster has collected for {limit_s:.0f} s; add nodes, and "
+                "resume with resume=..."
             )
+        return [member for member in self._members if member.node.identity not in nodes]
 
     def _owing(self, reference: Any) -> Member:
         return next(member for member in self._members if reference in member.awaited)
 
     def take(self, reference: Any) -> bool:
-        """Takes an answer out of `references`; returns whether a node has become live by it."""
+        """Takes an answer out of `references`; returns whether a node has become live by it.
+
+        The answer of a node that was set aside is void: the node begins again.
+        """
         member = self._owing(reference)
         if member.state == "aside":
-            self._returned(member, reference)
-            return False
-        if fault := self._shown(member, reference):
+            try:
+                self._connection.get(reference)
+                self._say(f"node {member.name} answers again; its answer came too late and is void")
+            except (NodeLostError, WorkerError):
+                self._say(f"node {member.name}, which was set aside, has ended")
+            self._leave(member)
+        elif fault := self._shown(member, reference):
             self._say(f"{fault}; it gets no work")
             self._refused.add(member.node.identity)
             self._leave(member)
@@ -222,22 +197,16 @@ class Members:
             return f"node {member.name} {why}"
         if facts.digest != expected.digest:
             here = {"processor": expected.cpu_model, **expected.versions}
-            why = difference(here, {"processor": facts.cpu_model, **facts.versions})
+            there = {"processor": facts.cpu_model, **facts.versions}
+            differing = [name for name in here if here[name] != there.get(name)]
+            why = ", ".join(f"{name} {there[name]} there, {here[name]} here" for name in differing)
+            why = why or "the environment may use random numbers besides its seed"
             fault = f"node {member.name} computes other bits than the agent ({why})"
             if self._settings.mismatch == "error":
                 return f"{fault}; leave the node out, or accept that with sampler.mismatch=warn"
             self._say(f"{fault}; results depend on the nodes (sampler.mismatch=warn)")
         member.state = "live"
         return ""
-
-    def _returned(self, member: Member, reference: Any) -> None:
-        """Lets a node that was set aside begin again; its answer is void."""
-        try:
-            self._connection.get(reference)
-            self._say(f"node {member.name} answers again; its answer came too late and is void")
-        except (NodeLostError, WorkerError):
-            self._say(f"node {member.name}, which was set aside, has ended")
-        self._leave(member)
 
     def overdue(self, limit_s: float) -> list[Member]:
         """The nodes that collect, and have owed an answer for longer than that."""

@@ -12,17 +12,19 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import replace
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from walle.sampling.slots import RolloutShape, Slot
+from walle.sampling.slots import RolloutShape, Slot, check_memory
 from walle.system.forkserver import start_fork_server, without_collector
 from walle.system.machine import cpu_model, usable_cores
 from walle.system.process_tree import mark_processes
-from walle.types import STEP_FIELDS, Lag, Rollout
+from walle.system.signals import Signals
+from walle.types import STEP_FIELDS
 
 if TYPE_CHECKING:
     from walle.sampling.process_sampling import ProcessSampling
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from walle.sampling.sampling import Event, Patience
     from walle.types import PolicySnapshot
 
-CANARY_LANES, CANARY_STEPS = 4, 32
 _PACKAGES = ("walle", "torch", "numpy", "gymnasium", "mujoco", "ray")
 
 
@@ -51,7 +52,6 @@ class Call(NamedTuple):
 
     incarnation: int  # the number of the pool that collects
     round: int  # the number of the round
-    version: int  # the version of the policy that comes with the call
     start: Start | None  # the pool's samplers if the lanes changed hands; None if they continue
     ends: tuple[int, ...]  # the incarnations of pools to close before
 
@@ -63,6 +63,11 @@ class Facts(NamedTuple):
     cpu_model: str  # the name of the processor
     cores: int  # the cores on which samplers may run
     versions: dict[str, str]  # the versions of the packages that decide on bits
+
+    @classmethod
+    def here(cls, digest: str) -> Facts:
+        """This node's answer with that digest."""
+        return cls(digest, cpu_model(), len(usable_cores()), versions())
 
 
 class NodeSampling:
@@ -82,21 +87,15 @@ class NodeSampling:
         """Collects a canary rollout, in a sampler process as later the whole run."""
         with closing(Pool(start).sampling) as sampling:
             sampling.publish(snapshot)
-            canary = digest(sampling.wait_round()[0].slot)
-        return Facts(canary, cpu_model(), len(usable_cores()), versions())
+            return Facts.here(digest(sampling.wait_round()[0].slot))
 
     def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Event]]:
-        """Collects a round; returns the samplers' slots, and what happened to samplers.
-
-        Raises:
-            WorkerError: a sampler failed, or died too often.
-            ValueError: the call does not fit what the node has.
-        """
+        """Collects a round; returns the samplers' slots, and what happened to samplers."""
         for incarnation in call.ends:
             self._pools.pop(incarnation).sampling.close()
         if call.start is not None:
             self._pools[call.incarnation] = Pool(call.start)
-        return self._pools[call.incarnation].collect(call, snapshot)
+        return self._pools[call.incarnation].collect(call.round, snapshot)
 
 
 class Pool:
@@ -104,24 +103,21 @@ class Pool:
 
     def __init__(self, start: Start) -> None:
         """Starts the samplers, which build their lanes meanwhile."""
-        # Slow imports, made while the fork server makes the same ones.
         from walle.sampling.process_sampling import ProcessSampling
-        from walle.sampling.slots import check_memory
-        from walle.system.signals import Signals
 
         cores = usable_cores()
-        self._tasks = [
+        tasks = [
             replace(task, index=i, core=cores[i % len(cores)] if start.pin else None)
             for i, task in enumerate(start.tasks)
         ]
-        self._round, self._version = self._tasks[0].first_round, -1
+        self._version = -1
         self._news: list[Event] = []
         steps = sum(shape.steps * shape.lanes for shape in start.shapes)
         check_memory(start.shapes, start.slots, steps)
         self.sampling: ProcessSampling = ProcessSampling(
-            self._tasks,
+            tasks,
             start.shapes,
-            lag=self._tasks[0].lag,
+            lag=tasks[0].lag,
             vector_length=start.vector_length,
             slots=start.slots,
             enough=1,
@@ -130,21 +126,17 @@ class Pool:
         )
         self.sampling.events.listen(self._news.append)
 
-    def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Event]]:
-        """See `NodeSampling.collect`."""
-        if (call.round, call.version) != (self._round, snapshot.version):
-            raise ValueError(
-                f"round {call.round} with policy {call.version} was requested, but round "
-                f"{self._round} is next and policy {snapshot.version} was sent"
-            )
+    def collect(self, round_: int, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Event]]:
+        """Collects the next round, which must be `round_`; see `NodeSampling.collect`."""
         if snapshot.version > self._version:
             self._version = snapshot.version
             self.sampling.publish(snapshot)
         received = self.sampling.wait_round()
+        if (collected := int(received[0].slot.round[0])) != round_:
+            raise ValueError(f"round {round_} was requested, but round {collected} is next")
         slots = [copied(item.slot) for item in received]
         for item in received:
             self.sampling.release(item)
-        self._round += 1
         news, self._news[:] = self._news[:], []
         return slots, news
 
@@ -153,9 +145,7 @@ def copied(slot: Slot) -> Slot:
     """A copy of the filled part; of the last observations only the rows where an episode ended."""
     filled, width = slot.filled, int(slot.state_bytes[0])
     filled = filled._replace(final_obs=filled.final_obs[filled.ended])
-    steps: list[Any] = [np.array(array) for array in filled]
-    rest: list[Any] = list(slot._replace(lane_states=slot.lane_states[:, :width])[1:])
-    return Slot(Rollout(*steps), *map(np.array, rest))
+    return deepcopy(slot._replace(rollout=filled, lane_states=slot.lane_states[:, :width]))
 
 
 def restored(slot: Slot, began_ns: int, sent_ns: int) -> Slot:
@@ -170,22 +160,6 @@ def restored(slot: Slot, began_ns: int, sent_ns: int) -> Slot:
     )
 
 
-def canary_task(task: SamplerTask) -> SamplerTask:
-    """A sampler with the first lanes of the run, in their initial states, for one round."""
-    lanes = task.lanes[:CANARY_LANES]
-    return replace(task, lanes=lanes, lag=Lag(0), rounds=1, start=(), episodes_over=None, core=None)
-
-
-def canary_shape(shape: RolloutShape, lanes: int) -> RolloutShape:
-    """The shape of the canary's rollout, from any shape of the run."""
-    return shape._replace(steps=CANARY_STEPS, lanes=lanes, packed_lanes=0, lane_state=0)
-
-
-def canary_snapshot(snapshot: PolicySnapshot) -> PolicySnapshot:
-    """The policy of the canary."""
-    return snapshot._replace(version=0, rollout_steps=CANARY_STEPS, episodes=None)
-
-
 def collected_here(task: SamplerTask, shape: RolloutShape, snapshot: PolicySnapshot) -> str:
     """The digest of the canary as this process collects it."""
     from walle.sampling.sampler_process import SlotFiller
@@ -197,7 +171,7 @@ def collected_here(task: SamplerTask, shape: RolloutShape, snapshot: PolicySnaps
 
 
 def digest(slot: Slot) -> str:
-    """A digest of every number of a rollout: 16 hexadecimal digits."""
+    """A digest of all numbers of a rollout: 16 hexadecimal digits."""
     rollout, sha = slot.filled, hashlib.sha256()
     finals = np.where(rollout.ended[..., None], rollout.final_obs, 0)
     for name in STEP_FIELDS:

@@ -1,44 +1,212 @@
-"""Sampling on the nodes of a Ray cluster: the agent's end."""
+"""Sampling on the nodes of a Ray cluster: the agent's end, and where each sampler runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from multiprocessing.connection import wait
-from typing import Any, NamedTuple
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from typing import Any, NamedTuple, TypeVar
 
 from walle.errors import Interrupted, WorkerError
 from walle.sampling.cluster.connection import Connection, NodeLostError
 from walle.sampling.cluster.members import Canary, ClusterSettings, Member, Members
-from walle.sampling.cluster.node import (
-    Call,
-    Facts,
-    Start,
-    canary_shape,
-    canary_snapshot,
-    canary_task,
-    collected_here,
-    versions,
+from walle.sampling.cluster.node import Call, Facts, Start, collected_here, restored
+from walle.sampling.lane_book import LaneBook, deal
+from walle.sampling.queues import Received
+from walle.sampling.rounds import Round, assemble_round, split_lanes
+from walle.sampling.sampler_process import SamplerTask
+from walle.sampling.sampling import (
+    EventLog,
+    NodesInUse,
+    OtherProcesses,
+    Patience,
+    Replacement,
+    Sampling,
 )
-from walle.sampling.cluster.pools import Plan, Pool, Pools
-from walle.sampling.lane_book import LaneBook
-from walle.sampling.rounds import Round, assemble_round
-from walle.sampling.sampling import Event, EventLog, NodesInUse, OtherProcesses, Replacement
-from walle.system.machine import cpu_model, usable_cores
+from walle.sampling.slots import RolloutShape, Slot
 from walle.system.signals import Signals
 from walle.system.supervision import DeathWatch, TimeLimit
+from walle.timing import timestamp
 from walle.types import Lag, PolicySnapshot
 
 POLL_S = 0.1
 LEAST_S, TIMES_THE_LONGEST = 180.0, 30.0
+CANARY_LANES, CANARY_STEPS = 4, 32
+
+Name = TypeVar("Name")
+
+
+def deal_lanes(most: Mapping[Name, int], lanes: int) -> dict[Name, list[tuple[int, ...]]]:
+    """Deals the lanes 0 to `lanes` - 1 in contiguous blocks to samplers, node after node.
+
+    A node can have `most[node]` samplers. With fewer lanes than samplers every node gets a first
+    sampler before any gets a second one. Returns the lanes of each sampler of a node, without the
+    nodes that have no sampler.
+    """
+    counts = dict.fromkeys(most, 0)
+    for turn in range(max(most.values())):
+        for name, limit in most.items():
+            if turn < limit and sum(counts.values()) < lanes:
+                counts[name] += 1
+    blocks = iter(split_lanes(lanes, sum(counts.values())))
+    return {name: list(islice(blocks, count)) for name, count in counts.items() if count}
+
+
+def spread(samplers: Iterable[int], loads: Mapping[Name, int]) -> dict[Name, list[int]]:
+    """Assigns each sampler to the least loaded node; `loads` has each node's number of samplers."""
+    loads, homes = dict(loads), dict[Name, list[int]]()
+    for sampler in samplers:
+        name = min(loads, key=lambda node: loads[node])
+        loads[name] += 1
+        homes.setdefault(name, []).append(sampler)
+    return homes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How samplers are made for any lanes of the run."""
+
+    task: SamplerTask  # describes a sampler with all lanes
+    # the shape of the rollouts of a sampler with so many lanes
+    shape: Callable[[int], RolloutShape]
+    vector_length: int  # length of a snapshot's vector
+    slots: int  # rollouts that each sampler can hold
+    patience: Patience  # when samplers are replaced, and nodes set aside
+
+    def start(self, tasks: Sequence[SamplerTask]) -> Start:
+        """Arguments of a pool. The node replaces silent samplers before the agent gives it up."""
+        shapes = [self.shape(len(task.lanes)) for task in tasks]
+        limit_s, pin = self.patience.timeout_s, self.task.core is not None
+        patience = self.patience._replace(timeout_s=limit_s and limit_s / 3)
+        return Start(tasks, shapes, self.vector_length, self.slots, pin, patience)
+
+    def canary(self, snapshot: PolicySnapshot) -> Canary:
+        """A short rollout of the first lanes in their initial states, as it is collected here."""
+        lanes = self.task.lanes[:CANARY_LANES]
+        task = replace(
+            self.task, lanes=lanes, lag=Lag(0), rounds=1, start=(), episodes_over=None, core=None
+        )
+        shape = self.shape(len(lanes))._replace(
+            steps=CANARY_STEPS, lanes=len(lanes), packed_lanes=0, lane_state=0
+        )
+        policy = snapshot._replace(version=0, rollout_steps=CANARY_STEPS, episodes=None)
+        start = Start([task], [shape], self.vector_length, 1, pin=False, patience=self.patience)
+        return Canary(start, policy, Facts.here(collected_here(task, shape, policy)))
+
+
+@dataclass(eq=False)
+class Pool:
+    """Samplers that a node started together."""
+
+    incarnation: int  # the pool's number, which no other pool has
+    member: Member  # its node
+    samplers: tuple[int, ...]  # the samplers' numbers in the run
+    round: int  # the next round to request
+    start: Start | None  # what the node starts it from; None once that is sent
+    # the incarnations that run on the node: earlier ones, which end there, until this one is sent
+    on_node: tuple[int, ...] = ()
+
+
+class Pools:
+    """All samplers of the run, on whichever nodes; knows what is owed, and where lanes stand.
+
+    They are dealt between rounds, and moved when a node is lost.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._saved = plan, plan.shape(1).lane_state > 0
+        self.pools: list[Pool] = []  # in the order in which they began
+        self.tasks: list[SamplerTask] = []
+        self.lanes = LaneBook([plan.task.blocks], saved=self._saved)  # after the last taken round
+        self.homeless: list[int] = []  # the samplers that have lost their node
+        self._pending: list[deque[Slot]] = []
+        self._incarnations = 0
+
+    def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
+        """Deals all lanes, which must stand before the same round, to the nodes.
+
+        Pools that are already as they would be dealt stay. A node can have `most[node]` samplers;
+        returns the number that each one has. `round_` comes next.
+        """
+        shares = deal_lanes(most, len(self._plan.task.lanes))
+        counts = {member: len(share) for member, share in shares.items()}
+        numbers = iter(range(sum(counts.values())))
+        samplers = {member: tuple(islice(numbers, count)) for member, count in counts.items()}
+        if [(pool.member, pool.samplers) for pool in self.pools] == list(samplers.items()):
+            return counts
+        blocks = self.lanes.all()
+        self.tasks = [
+            replace(self._plan.task, index=i, lanes=lanes, start=deal(blocks, lanes), core=None)
+            for i, lanes in enumerate(lanes for share in shares.values() for lanes in share)
+        ]
+        self.lanes = LaneBook([task.blocks for task in self.tasks], saved=self._saved)
+        self._pending, self.homeless = [deque() for _ in self.tasks], []
+        former, self.pools = self.pools, []
+        for member, dealt in samplers.items():
+            ends = tuple(n for pool in former if pool.member is member for n in pool.on_node)
+            self._begin(member, [self.tasks[i] for i in dealt], round_, ends)
+        return counts
+
+    def _begin(
+        self, member: Member, tasks: Sequence[SamplerTask], round_: int, ends: tuple[int, ...] = ()
+    ) -> None:
+        self._incarnations += 1
+        samplers = tuple(task.index for task in tasks)
+        start = self._plan.start(tasks)
+        self.pools.append(Pool(self._incarnations, member, samplers, round_, start, ends))
+
+    def rehouse(self, live: Sequence[Member]) -> None:
+        """Starts samplers that lost their node on others, before the first round that they owe."""
+        if not self.homeless or not live:
+            return
+        loads = {m: sum(len(t.samplers) for t in self.pools if t.member is m) for m in live}
+        homes, self.homeless = spread(self.homeless, loads), []
+        for member, samplers in homes.items():
+            for round_, group in groupby(sorted(samplers, key=self._owed), key=self._owed):
+                # Each starts where its last rollout left its lanes, taken or not.
+                starts = {i: self.lanes.after(i, self._pending[i]) for i in sorted(group)}
+                tasks = [replace(self.tasks[i], start=start) for i, start in starts.items()]
+                self._begin(member, tasks, round_)
+
+    def _owed(self, sampler: int) -> int:
+        """The first round of which a sampler's rollout has not come."""
+        return self.lanes.round(sampler) + len(self._pending[sampler])
+
+    def dismiss(self, member: Member) -> int | None:
+        """Takes the samplers from a node; returns the first round that is owed, None without."""
+        lost = [pool for pool in self.pools if pool.member is member]
+        for pool in lost:
+            self.pools.remove(pool)
+            self.homeless += pool.samplers
+        return min((self._owed(i) for pool in lost for i in pool.samplers), default=None)
+
+    def keep(self, slots: Sequence[Slot], pool: Pool, requested_ns: int) -> None:
+        """Keeps the rollouts, as `copied`, of a pool's oldest outstanding round.
+
+        The round was requested at `requested_ns` on this process's clock.
+        """
+        for sampler, slot in zip(pool.samplers, slots, strict=True):
+            self._pending[sampler].append(restored(slot, requested_ns, time.monotonic_ns()))
+
+    def take_round(self) -> list[Received] | None:
+        """The next rollout of every sampler, in their order; None if one is missing.
+
+        The lanes stand behind this round from now on.
+        """
+        if not self._pending or not all(self._pending):
+            return None
+        received = [Received(i, 0, slots.popleft()) for i, slots in enumerate(self._pending)]
+        for item in received:
+            self.lanes.advance(item.sampler, item.slot)
+        return received
 
 
 class Request(NamedTuple):
     """A round that was requested from a pool, and when.
 
-    Whatever comes back under its reference answers this request: Ray runs a call once at most, and
-    a request that is void is forgotten with its reference.
+    Whatever comes back under its reference answers it: Ray runs a call once at most.
     """
 
     round: int
@@ -46,12 +214,12 @@ class Request(NamedTuple):
     sent_ns: int
 
 
-class RaySampling:
-    """The agent's end of the samplers on all nodes; implements `Sampling`.
+class RaySampling(Sampling):
+    """The agent's end of the samplers on all nodes.
 
     Lanes are dealt to nodes between two rounds. The samplers of a node that is lost in a round are
     started elsewhere, before the first round that is missing, and all lanes are dealt anew when
-    every round that was asked for has come.
+    every requested round has come.
     """
 
     def __init__(
@@ -67,9 +235,7 @@ class RaySampling:
     ) -> None:
         """Connects, and waits until every node has shown that it computes the agent's bits.
 
-        Raises:
-            ConfigError: there is no cluster or no node, or a node may not take part.
-            Interrupted: a signal came meanwhile.
+        Raises ConfigError if there is no cluster or no node, or a node may not take part.
         """
         self._lag, self._rounds = lag, plan.task.rounds
         self._signals, self._others = signals, others
@@ -82,16 +248,16 @@ class RaySampling:
         self._snapshots: dict[int, Any] = {}
         self._newest = -1
         self._round = plan.task.first_round  # the agent takes it next
-        self._top = self._round - 1  # the last that was asked for
+        self._top = self._round - 1  # the last that was requested
         self._wants_deal = True
         self._in_use: dict[Member, int] = {}
-        whole = plan.shape(len(plan.task.lanes)).bytes
+        all_lanes = plan.shape(len(plan.task.lanes)).bytes
         restarts = plan.patience.restarts
         with signals.breaking_off():
-            self._connection = connect(settings.address, 4 * plan.slots * whole)
+            self._connection = connect(settings.address, 4 * plan.slots * all_lanes)
         try:
             with signals.breaking_off():
-                canary = _canary(plan, snapshot)
+                canary = plan.canary(snapshot)
             self._members = Members(
                 self._connection, settings, canary, restarts, self.events.report
             )
@@ -99,17 +265,11 @@ class RaySampling:
         except BaseException:
             self._connection.close()
             raise
-        self._watch = DeathWatch(others.sentinels, others.report) if others else None
-
-    def wait_ready(self) -> None:
-        """Returns at once, because the nodes have shown their canaries."""
-
-    def busy(self) -> AbstractContextManager[None]:
-        """See `Sampling`."""
-        return self._watch.busy() if self._watch else nullcontext()
+        if others:
+            self._watch = DeathWatch(others.sentinels, others.check)
 
     def publish(self, snapshot: PolicySnapshot) -> None:
-        """Asks the nodes for the rounds that the policy makes possible."""
+        """Requests the rounds that the policy makes possible."""
         self._snapshots[snapshot.version] = self._connection.sendable(snapshot)
         self._newest = snapshot.version
         self._look()
@@ -123,62 +283,58 @@ class RaySampling:
         del received  # its arrays are views that pin Ray's object store
         self._round += 1
         oldest = self._lag.oldest(self._round)
-        self._snapshots = {v: each for v, each in self._snapshots.items() if v >= oldest}
+        self._snapshots = {v: sent for v, sent in self._snapshots.items() if v >= oldest}
         self.owners[:] = [task.index for task in self._pools.tasks for _ in task.lanes]
         self._ask()
         return round_
 
     def _ask(self) -> None:
-        """Asks every pool for the rounds that may begin."""
-        if self._wants_deal and self._top < self._round:
-            self._deal()
-        self._pools.rehouse(self._members.live())
-        while not self._wants_deal and self._may_begin(self._top + 1):
+        """Requests the rounds that may begin from every pool."""
+        live = self._members.live()
+        if self._wants_deal and self._top < self._round and live:
+            self._deal({member: member.samplers for member in live})
+        self._pools.rehouse(live)
+        while not self._wants_deal and (self._rounds is None or self._top + 1 < self._rounds):
+            if self._lag.oldest(self._top + 1) > self._newest:
+                break
             self._top += 1
         for pool in self._pools.pools:
             while pool.round <= self._top:
                 self._send(pool)
 
-    def _may_begin(self, round_: int) -> bool:
-        wanted = self._rounds is None or round_ < self._rounds
-        return wanted and self._lag.oldest(round_) <= self._newest
-
-    def _deal(self) -> None:
-        """Deals all lanes to the nodes that live, if there are any."""
-        most = {member: self._members.samplers(member) for member in self._members.live()}
-        if not most:
-            return
+    def _deal(self, most: Mapping[Member, int]) -> None:
         self._wants_deal = False
         dealt = self._pools.deal(most, self._round)
         self.lanes = self._pools.lanes
-        if dealt != self._in_use:
-            self._in_use = dealt
-            self.events.report(NodesInUse(self._round, _facts(dealt)))
+        if dealt == self._in_use:
+            return
+        self._in_use = dealt
+        nodes = []
+        for member, samplers in dealt.items():
+            known: dict[str, Any] = {"name": member.name, "address": member.node.address}
+            if member.facts is not None:
+                known |= {"cpu_model": member.facts.cpu_model, "cores": member.facts.cores}
+            nodes.append(known | {"samplers": samplers})
+        self.events.report(NodesInUse(self._round, nodes))
 
     def _send(self, pool: Pool) -> None:
-        member, version = pool.member, self._lag.oldest(pool.round)
-        call = Call(pool.incarnation, pool.round, version, pool.start, pool.ends)
+        member, snapshot = pool.member, self._snapshots[self._lag.oldest(pool.round)]
+        ends = pool.on_node if pool.start else ()
+        call = Call(pool.incarnation, pool.round, pool.start, ends)
         now_ns = time.monotonic_ns()
-        reference = self._connection.collect(member.actor, call, self._snapshots[version])
+        reference = self._connection.collect(member.actor, call, snapshot)
         if not member.awaited:
             member.since = now_ns * 1e-9
         member.awaited.append(reference)
         self._requests[reference] = Request(pool.round, pool, now_ns)
-        pool.start, pool.ends, pool.round = None, (), pool.round + 1
+        pool.start, pool.on_node, pool.round = None, (pool.incarnation,), pool.round + 1
 
     def _wait(self) -> None:
-        """Waits for an answer, a death, a signal, or a node that has owed an answer for too long.
-
-        Raises:
-            Interrupted: a signal came.
-            WorkerError: code failed on a node, or no node is left.
-        """
-        sentinels = self._others.sentinels if self._others else []
-        ended = wait([self._signals.waitable, *sentinels], 0)
-        if self._signals.waitable in ended:
+        """Waits for an answer, a death, a signal, or a node that owes an answer for too long."""
+        if self._signals.arrived():
             raise Interrupted
-        if ended and self._others:
-            self._others.report()
+        if self._others:
+            self._others.check()
         # First what is rare: Ray returns what stands first, so rounds would hide it.
         references = [*self._members.references(), *self._next_answers()]
         owed = sum(request.round == self._round for request in self._requests.values())
@@ -186,7 +342,10 @@ class RaySampling:
         for reference in ready:
             self._take(reference)
         if not ready:  # else more may have come while the agent learned
-            self._set_aside_overdue()
+            for member in self._members.overdue(self._limit.seconds):
+                seconds = time.monotonic() - member.since
+                self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
+                self._members.set_aside(member)
         self._look()
         self._ask()
 
@@ -196,12 +355,6 @@ class RaySampling:
         for reference, request in self._requests.items():
             first.setdefault(request.pool.incarnation, reference)
         return list(first.values())
-
-    def _set_aside_overdue(self) -> None:
-        for member in self._members.overdue(self._limit.seconds):
-            seconds = time.monotonic() - member.since
-            self._dismiss(member, f"has not answered for {seconds:.0f} s and is set aside")
-            self._members.set_aside(member)
 
     def _look(self) -> None:
         for member in self._members.look():
@@ -225,7 +378,11 @@ class RaySampling:
             raise WorkerError(f"node {member.name}: {error}") from None
         self._pools.keep(slots, request.pool, request.sent_ns)
         for event in news:
-            self.events.report(_named(event, member.name))
+            if isinstance(event, Replacement):
+                sampler = f"{event.sampler} of node {member.name}"
+                self.events.report(event._replace(sampler=sampler))
+            else:
+                self.events.report(f"node {member.name}: {event}")
         now = time.monotonic()
         self._limit.note(now - member.since)
         member.since = now
@@ -235,42 +392,17 @@ class RaySampling:
         self._members.lose(member)
 
     def _dismiss(self, member: Member, why: str) -> None:
-        """Takes the samplers from a node, and all that it was asked for."""
         requests = self._requests.items()
         self._requests = {key: r for key, r in requests if r.pool.member is not member}
         round_ = self._pools.dismiss(member)
         self._wants_deal = True
         if round_ is not None:
-            self.events.report(Replacement.of_node(member.name, round_, why))
+            remedy = "its lanes are collected again from"
+            who = f"node {member.name}"
+            self.events.report(Replacement(who, timestamp(), round_, why, remedy=remedy))
 
     def close(self) -> None:
         """Ends all actors with their samplers, and disconnects."""
-        if self._watch is not None:
-            self._watch.close()
+        super().close()
         self._members.close()
         self._connection.close()
-
-
-def _canary(plan: Plan, snapshot: PolicySnapshot) -> Canary:
-    task, policy = canary_task(plan.task), canary_snapshot(snapshot)
-    shape = canary_shape(plan.shape(len(task.lanes)), len(task.lanes))
-    here = collected_here(task, shape, policy)
-    start = Start([task], [shape], plan.vector_length, 1, pin=False, patience=plan.patience)
-    return Canary(start, policy, Facts(here, cpu_model(), len(usable_cores()), versions()))
-
-
-def _facts(dealt: Mapping[Member, int]) -> list[dict[str, Any]]:
-    """What run.json says about the nodes; `dealt` has the samplers of each."""
-    nodes = []
-    for member, samplers in dealt.items():
-        known: dict[str, Any] = {"name": member.name, "address": member.node.address}
-        if member.facts is not None:
-            known |= {"cpu_model": member.facts.cpu_model, "cores": member.facts.cores}
-        nodes.append(known | {"samplers": samplers})
-    return nodes
-
-
-def _named(event: Event, node: str) -> Event:
-    if isinstance(event, Replacement):
-        return event._replace(sampler=f"{event.sampler} of node {node}")
-    return f"node {node}: {event}"

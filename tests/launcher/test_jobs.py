@@ -5,9 +5,7 @@ import signal
 
 import pytest
 
-from walle.launcher.jobs.fork_server import Ended
-from walle.launcher.jobs.job import JobResult
-from walle.launcher.jobs.verdict import Circumstances, judge
+from walle.launcher.jobs import Ended, Verdict, judge
 
 GIB = 2**30
 
@@ -23,85 +21,85 @@ def with_result(end, result):
 @pytest.mark.parametrize(
     ("end", "result", "around", "state", "error"),
     [
-        (ended(0), JobResult(value=7), Circumstances(), "completed", None),
+        (ended(0), Verdict("completed", value=7), {}, "completed", None),
         # It returned, then crashed while Python closed down: what it returned counts.
-        (ended(None, signal.SIGSEGV), JobResult(value=7), Circumstances(), "completed", None),
-        (ended(1), JobResult(error="ValueError: x"), Circumstances(), "failed", "ValueError: x"),
+        (ended(None, signal.SIGSEGV), Verdict("completed", value=7), {}, "completed", None),
+        (ended(1), Verdict("failed", "ValueError: x"), {}, "failed", "ValueError: x"),
         (
             ended(2),
-            JobResult(error="SystemExit: 2"),
-            Circumstances(own_state="failed", own_error="ConfigError: n=0"),
+            Verdict("failed", "SystemExit: 2"),
+            {"status": {"state": "failed", "error": "ConfigError: n=0"}},
             "failed",
             "ConfigError: n=0",
         ),
         (
             ended(2),
-            JobResult(error="SystemExit: 2"),
-            Circumstances(last_line="walle: no such environment"),
+            Verdict("failed", "SystemExit: 2"),
+            {"last_line": "walle: no such environment"},
             "failed",
             "walle: no such environment",
         ),
         # The launcher stopped it for its sweeper: a failure at that moment is none.
-        (ended(143), JobResult(error="SystemExit: 143"), Circumstances(pruned="x"), "pruned", "x"),
-        (ended(None, signal.SIGTERM), None, Circumstances(pruned="x"), "pruned", "x"),
-        (ended(0), JobResult(value=7), Circumstances(pruned="x"), "completed", None),
-        (ended(2), JobResult(error="SystemExit: 2"), Circumstances(), "failed", "SystemExit: 2"),
+        (ended(143), Verdict("failed", "SystemExit: 143"), {"pruned": "x"}, "pruned", "x"),
+        (ended(None, signal.SIGTERM), None, {"pruned": "x"}, "pruned", "x"),
+        (ended(0), Verdict("completed", value=7), {"pruned": "x"}, "completed", None),
+        (ended(2), Verdict("failed", "SystemExit: 2"), {}, "failed", "SystemExit: 2"),
         (
             ended(0),
             None,
-            Circumstances(),
+            {},
             "failed",
             "its process ended with exit code 0 before the job returned",
         ),
-        (ended(None, signal.SIGKILL), None, Circumstances(), "failed", "killed by SIGKILL"),
+        (ended(None, signal.SIGKILL), None, {}, "failed", "killed by SIGKILL"),
         (
             ended(None, signal.SIGKILL),
             None,
-            Circumstances(out_of_memory=True),
+            {"out_of_memory": True},
             "failed",
             "killed by the kernel: out of memory (peak 3.0 GiB)",
         ),
         (
             ended(1),
-            JobResult(error="WorkerError: sampler-0 died"),
-            Circumstances(out_of_memory=True),
+            Verdict("failed", "WorkerError: sampler-0 died"),
+            {"out_of_memory": True},
             "failed",
             "WorkerError: sampler-0 died; the kernel was ending processes for lack of memory",
         ),
         (
             ended(None, signal.SIGTERM),
             None,
-            Circumstances(timeout_s=5.0),
+            {"timeout_s": 5.0},
             "failed",
             "ran past its limit of 5 s",
         ),
         # It was told to stop, and returned instead: it was done anyway.
-        (ended(0), JobResult(value=1), Circumstances(interrupted=True), "completed", None),
+        (ended(0), Verdict("completed", value=1), {"interrupted": True}, "completed", None),
         (
             ended(0),
-            JobResult(value=1),
-            Circumstances(own_state="interrupted"),
+            Verdict("completed", value=1),
+            {"status": {"state": "interrupted"}},
             "interrupted",
             "stopped before its end",
         ),
         (
             ended(130),
-            JobResult(error="SystemExit: 130"),
-            Circumstances(),
+            Verdict("failed", "SystemExit: 130"),
+            {},
             "interrupted",
             "stopped before its end",
         ),
         (
             ended(None, signal.SIGKILL),
             None,
-            Circumstances(interrupted=True),
+            {"interrupted": True},
             "interrupted",
             "stopped before its end",
         ),
     ],
 )
 def test_ends_are_told_apart(end, result, around, state, error):
-    verdict = judge(with_result(end, result), around)
+    verdict = judge(with_result(end, result), **{"status": {}} | around)
     assert (verdict.state, verdict.error) == (state, error)
     assert verdict.exit_code == end.exit_code
     assert verdict.signal == (signal.Signals(end.signal).name if end.signal else None)
@@ -109,6 +107,6 @@ def test_ends_are_told_apart(end, result, around, state, error):
 
 
 def test_the_signal_a_job_obeyed_is_told_with_its_exit_code():
-    around = Circumstances(own_state="interrupted", own_signal="SIGINT")
-    verdict = judge(with_result(ended(130), JobResult(error="SystemExit: 130")), around)
+    around = {"status": {"state": "interrupted", "signal": "SIGINT"}}
+    verdict = judge(with_result(ended(130), Verdict("failed", "SystemExit: 130")), **around)
     assert (verdict.state, verdict.exit_code, verdict.signal) == ("interrupted", 130, "SIGINT")

@@ -1,18 +1,24 @@
-"""The actor on a node: starts a worker's process, and ends with it."""
+"""The actor of Ray on a node: starts a worker's process, and ends with it.
+
+An actor is detached: it continues without the command, and Ray starts it again on another node when
+its own is lost. It runs no job itself. The worker's process is a child, as it would be of Slurm,
+with the command's environment; the kernel kills it when the actor dies, and then the jobs end as
+they do whenever their launcher dies. When the worker ends, the actor ends itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import subprocess
 import threading
 import time
 from pathlib import Path
+from signal import SIGTERM
 from typing import NamedTuple
 
 from walle.launcher.workers.claims import Claims
-from walle.launcher.workers.submission import LOGS, read_submission
+from walle.launcher.workers.submission import LOGS, digest, read_submission
 
 NAMESPACE = "walle"
 SEEN_S = 15.0  # a node may have looked into a directory before, and remember what was there
@@ -23,23 +29,13 @@ _LOOK_S = 0.5
 class WorkerTask(NamedTuple):
     """The arguments with which a worker is started."""
 
-    plan: str  # the file with the submission's plan, in the submission's directory
-    digest: str  # of that file
+    directory: Path  # of the submission
+    digest: str  # of its plan
     name: str  # of the worker among those of its submission
     cores: int  # that it gets
     python: str  # the command's interpreter
     cwd: str  # the command's working directory
     environ: dict[str, str]  # the command's environment
-
-    @property
-    def directory(self) -> Path:
-        """The submission's directory."""
-        return Path(self.plan).parent
-
-
-def digest(file: Path | str) -> str:
-    """The SHA-256 of the file's content."""
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def obstacle(task: WorkerTask, patience_s: float = SEEN_S) -> str | None:
@@ -48,14 +44,10 @@ def obstacle(task: WorkerTask, patience_s: float = SEEN_S) -> str | None:
     A new directory must have appeared in the sweep's within `patience_s` seconds.
     """
     directory, deadline = task.directory, time.monotonic() + patience_s
-
-    def is_visible() -> bool:
-        try:
-            return digest(task.plan) == task.digest
-        except OSError:
-            return False
-
-    while not is_visible():
+    while True:
+        with contextlib.suppress(OSError):
+            if digest(directory) == task.digest:
+                break
         sweep = directory.parent.parent
         if not sweep.exists() or time.monotonic() > deadline:
             return (
@@ -85,17 +77,11 @@ class Supervisor:
         threading.Thread(target=self._supervise, daemon=True).start()
 
     def signal(self, number: int) -> None:
-        """Sends the worker a signal."""
+        """Sends the worker a signal; SIGTERM asks its jobs to write their checkpoints and end."""
         with self._lock:
+            self._may_start &= number != SIGTERM
             if self._process is not None:
                 self._process.send_signal(number)
-
-    def end(self) -> None:
-        """Asks the worker to end, whose jobs write their checkpoints first."""
-        with self._lock:
-            self._may_start = False
-            if self._process is not None:
-                self._process.terminate()
 
     def _supervise(self) -> None:
         """Waits for the worker's end in a thread: the kernel kills the worker when that ends."""
@@ -106,7 +92,12 @@ class Supervisor:
                 print(f"node {os.uname().nodename} {refusal}")
             else:
                 self._run(",".join(str(gpu) for gpu in ray.get_gpu_ids()))
-                self._end_others()
+                submission = read_submission(self._task.directory)
+                if Claims(submission.directory).all_over(submission.jobs):
+                    for number, actor in enumerate(submission.arrays):  # some may still wait
+                        if str(number) != self._task.name:
+                            with contextlib.suppress(ValueError):  # it has ended
+                                ray.kill(ray.get_actor(actor, NAMESPACE), no_restart=True)
         finally:  # ends this actor for good
             ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
@@ -116,7 +107,7 @@ class Supervisor:
         `gpus` are those that Ray has reserved for this actor, as in `CUDA_VISIBLE_DEVICES`.
         """
         task = self._task
-        program = [task.python, "-m", "walle.launcher.workers.ray_cluster.program"]
+        program = [task.python, "-m", "walle.launcher.workers.worker"]
         arguments = [str(task.directory), task.name, str(task.cores), str(os.getpid())]
         with (task.directory / LOGS / f"{task.name}.log").open("ab") as log:
             for _ in range(1 + RESTARTS):
@@ -134,14 +125,3 @@ class Supervisor:
                     )
                 if self._process.wait() >= 0:
                     return
-
-    def _end_others(self) -> None:
-        """Ends all other workers of the submission once all jobs have ended: some may wait."""
-        import ray
-
-        submission = read_submission(self._task.directory)
-        if Claims(submission.directory).all_over(submission.nums):
-            for number, actor in enumerate(submission.arrays):
-                if str(number) != self._task.name:
-                    with contextlib.suppress(ValueError):  # it has ended
-                        ray.kill(ray.get_actor(actor, NAMESPACE), no_restart=True)

@@ -1,4 +1,4 @@
-"""Joins a Ray cluster, or starts a Ray of this process's own on this machine."""
+"""Joins a Ray cluster, or starts a Ray of this process's own; imports Ray only in a call."""
 
 from __future__ import annotations
 
@@ -27,17 +27,14 @@ def join(
     *,
     setting: str,  # the key that holds the address, for messages
     without: str,  # what asks for a Ray of its own, for messages
-    own: Mapping[str, Any] | None = None,  # further arguments of `ray.init` for a Ray of its own
+    own: Mapping[str, Any],  # further arguments of `ray.init` for a Ray of its own
     **arguments: Any,  # of `ray.init` in both cases
 ) -> tuple[Any, bool]:
     """Connects this process, unless the user's own program has done so.
 
-    Returns:
-        the module `ray`, and whether `leave` is to be called at the end.
-
-    Raises:
-        ConfigError: there is no cluster at the address, it has other versions, or it asks for a
-            token that this process does not show.
+    Returns the module `ray`, and whether `leave` is to be called at the end. Raises ConfigError if
+    there is no cluster at the address, it has other versions, or it asks for a token that this
+    process does not show.
     """
     _check_reachable(address, setting)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
@@ -45,17 +42,21 @@ def join(
 
     if ray.is_initialized():
         return ray, False
-    local = {"num_cpus": len(usable_cores()), "include_dashboard": False, **(own or {})}
+    local = {"num_cpus": len(usable_cores()), "include_dashboard": False, **own}
     options = {"address": address} if address else {"address": "local", **local}
     try:
         with _signals_unchanged():
             ray.init(**options, logging_level="WARNING", **arguments)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         where = f"{setting}={address}" if address else without
         fix = _FIX if address else "see /tmp/ray for its logs"
-        raise ConfigError(f"{where}: no connection to Ray: {reason}; {fix}") from error
+        raise ConfigError(f"{where}: no connection to Ray: {first_line(error)}; {fix}") from error
     return ray, True
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message without its full stop, or the error's type."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
 def leave(ray: Any) -> None:

@@ -22,7 +22,7 @@ from walle.training import train
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 ACTOR = "ray::Supervisor"
 NAMED = "import ray; ray.init('{}'); print(ray.util.list_named_actors(all_namespaces=True))"
-PROGRAM = "walle.launcher.workers.ray_cluster.program"
+PROGRAM = "walle.launcher.workers.worker"
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import shutil
@@ -11,28 +10,20 @@ import sys
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.errors import ConfigError
-from walle.launcher.locks import LockedError, jobs_locked
 from walle.launcher.planning import Plan
+from walle.launcher.records import LockedError, jobs_locked
 from walle.launcher.settings import STALE_BEATS, BackendError, RayConf, WalleLauncherConf
 from walle.launcher.workers.backend import LOCK_WAIT_S, Follower, WorkersBackend
-from walle.launcher.workers.ray_cluster.supervisor import (
-    NAMESPACE,
-    Supervisor,
-    WorkerTask,
-    digest,
-    obstacle,
-)
-from walle.launcher.workers.submission import Submission
-from walle.launcher.workers.worker import COMMON
-from walle.system.cluster.connecting import join, leave
+from walle.launcher.workers.ray_supervisor import NAMESPACE, Supervisor, WorkerTask, obstacle
+from walle.launcher.workers.submission import Submission, digest
 from walle.system.format import count_text
+from walle.system.ray_cluster import join, leave
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +41,6 @@ class Node(NamedTuple):
     cores: int  # that Ray may give away there
     free_cores: int  # those of them that nobody has
     free_gpus: int = 0  # likewise
-
-
-class Placement(NamedTuple):
-    """A worker before it starts."""
-
-    cores: int  # that it gets
-    node: Node | None  # where it is to run; None for any node, once that has so many free cores
 
 
 class RayBackend(WorkersBackend):
@@ -91,11 +75,14 @@ class RayBackend(WorkersBackend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        without, more = "hydra.launcher.backend=ray", {"namespace": NAMESPACE}
-        address = self._ray.address
         try:
             self._cluster, joined = join(
-                address, setting=SETTING, without=without, own=_OWN, log_to_driver=False, **more
+                self._ray.address,
+                setting=SETTING,
+                without="hydra.launcher.backend=ray",
+                own=_OWN,
+                log_to_driver=False,
+                namespace=NAMESPACE,
             )
         except ConfigError as error:
             raise BackendError(str(error)) from None
@@ -113,8 +100,8 @@ class RayBackend(WorkersBackend):
         )
 
     def _submit(self, plan: Plan, sweep: Path, directory: Path) -> Submission:
-        stored, python, cwd = str(directory / COMMON), sys.executable, os.getcwd()
-        task = WorkerTask(stored, digest(stored), "", 0, python, cwd, self._environ)
+        python, cwd = sys.executable, os.getcwd()
+        task = WorkerTask(directory, digest(directory), "", 0, python, cwd, self._environ)
         try:
             workers = self._placements(plan, task)
         except BackendError:
@@ -125,9 +112,12 @@ class RayBackend(WorkersBackend):
         stale_s = STALE_BEATS * self._ray.heartbeat_s
         submission = Submission(directory, names, plan.nums, "ray", stale_s)
         submission.record()
-        for number, (name, worker) in enumerate(zip(names, workers, strict=True)):
-            named = task._replace(name=str(number), cores=worker.cores)
-            self._start(name, named, worker)
+        actor = self._cluster.remote(Supervisor)
+        for number, (name, (cores, node)) in enumerate(zip(names, workers, strict=True)):
+            options = {"num_cpus": cores, "num_gpus": self._ray.gpus, **_on(node, soft=True)}
+            actor.options(
+                name=name, namespace=NAMESPACE, lifetime="detached", max_restarts=-1, **options
+            ).remote(task._replace(name=str(number), cores=cores))
         listed = ", ".join(
             f"{count_text(cores, 'core')} of {node.name if node else 'any node'}"
             for cores, node in workers
@@ -135,67 +125,25 @@ class RayBackend(WorkersBackend):
         log.info(f"started {count_text(len(workers), 'worker')} on Ray: {listed}")
         return submission
 
-    def _placements(self, plan: Plan, task: WorkerTask) -> list[Placement]:
-        """The workers to start; each of their nodes has confirmed that it can run them.
-
-        Raises:
-            BackendError: a node cannot.
-        """
+    def _placements(self, plan: Plan, task: WorkerTask) -> list[tuple[int, Node | None]]:
+        """The workers to start; each of their nodes has confirmed that it can run them."""
         needs = [plan.jobs[index].need.cores for index in plan.order]
         nodes = self._nodes()
         for _ in range(2):
             workers = placements(needs, nodes, self._ray, compared=self._compares_times(plan))
-            wanted = {worker.node for worker in workers if worker.node is not None}
+            wanted = {node for _, node in workers if node is not None}
             silent = wanted.difference(self._able(task, wanted))
             if not silent:
                 break
             named = ", ".join(node.name for node in silent)
             log.warning(f"node {named} does not answer, and is left out")
             nodes = [node for node in nodes if node not in silent]
-        if waiting := [worker.cores for worker in workers if worker.node is None]:
+        if waiting := [cores for cores, node in workers if node is None]:
             log.warning(
                 f"{count_text(len(waiting), 'worker')} will start when a node of the cluster has "
                 f"{count_text(max(waiting), 'free core')}; `ray status` shows its nodes"
             )
         return workers
-
-    def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:
-        while saving:
-            saving.pop(0)
-            self._signal(submission.arrays, signal.SIGUSR2)  # SIGUSR1 would end workers
-
-    def _end(
-        self, submission: Submission, follower: Follower, sweep: Path, ending: Sequence[int]
-    ) -> bool:
-        """Ends all workers and waits until they have gone, after Ctrl-C or in a Ray of their own.
-
-        After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
-        """
-        if ending[0] != signal.SIGINT and self._ray.address is not None:
-            return False
-        follower.screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
-        names, start_s, done = submission.arrays, time.monotonic(), 0
-        kill_jobs = partial(self._signal, names, signal.SIGINT)
-        steps = (kill_jobs, partial(self._kill, names))
-        self._end_workers(names)
-        while self._states(names):
-            follower.look()
-            late_s = time.monotonic() - start_s - self._ray.save_s
-            urged = sum(number != signal.SIGHUP for number in ending[1:])
-            wanted = max(urged, (late_s > 0) + (late_s > GONE_S))
-            for step in steps[done:wanted]:
-                step()
-            done = max(done, wanted)
-            time.sleep(POLL_S)
-        with contextlib.suppress(LockedError), jobs_locked(sweep, LOCK_WAIT_S):
-            pass  # jobs that were killed with their workers end a moment later
-        return True
-
-    def _wait_until_gone(self, submission: Submission) -> None:
-        """Waits a moment for the last worker, which writes the sweep's index when all is over."""
-        deadline = time.monotonic() + GONE_S
-        while self._states(submission.arrays) and time.monotonic() < deadline:
-            time.sleep(POLL_S)
 
     def _nodes(self) -> list[Node]:
         """The nodes that live and have cores to give away, in the order of their names."""
@@ -211,18 +159,12 @@ class RayBackend(WorkersBackend):
         return sorted(nodes, key=lambda node: node.name)
 
     def _able(self, task: WorkerTask, nodes: Iterable[Node]) -> list[Node]:
-        """Asks nodes whether workers can run there; returns those that answer in time.
-
-        Raises:
-            BackendError: a node says why not.
-        """
-        function = self._cluster.remote(obstacle)
-        questions: dict[Any, Node] = {}
-        for node in nodes:
-            options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": _on(node)}
-            questions[function.options(**options).remote(task)] = node
+        """The nodes that answer in time; raises `BackendError` if a worker cannot run on one."""
+        function = self._cluster.remote(num_cpus=0, max_retries=0)(obstacle)
+        questions = {function.options(**_on(node)).remote(task): node for node in nodes}
         able = []
-        for reference in self._answered(list(questions), ANSWER_S):
+        ready, _ = self._cluster.wait(list(questions), num_returns=len(questions), timeout=ANSWER_S)
+        for reference in ready:
             node = questions[reference]
             try:
                 refusal: str | None = self._cluster.get(reference)
@@ -236,21 +178,6 @@ class RayBackend(WorkersBackend):
             able.append(node)
         return able
 
-    def _answered(self, references: Sequence[Any], within_s: float) -> list[Any]:
-        if not references:
-            return []
-        ready, _ = self._cluster.wait(references, num_returns=len(references), timeout=within_s)
-        return list(ready)
-
-    def _start(self, name: str, task: WorkerTask, placement: Placement) -> None:
-        options: dict[str, Any] = {"num_cpus": placement.cores, "num_gpus": self._ray.gpus}
-        if placement.node is not None:
-            options["scheduling_strategy"] = _on(placement.node, soft=True)
-        actor = self._cluster.remote(Supervisor)
-        actor.options(
-            name=name, namespace=NAMESPACE, lifetime="detached", max_restarts=-1, **options
-        ).remote(task)
-
     def _states(self, names: Sequence[str]) -> Mapping[str, object] | None:
         try:
             known = self._cluster.util.list_named_actors(all_namespaces=True)
@@ -259,15 +186,47 @@ class RayBackend(WorkersBackend):
         alive = {actor["name"] for actor in known if actor["namespace"] == NAMESPACE}
         return {name: "ALIVE" for name in names if name in alive}
 
-    def _end_workers(self, names: Sequence[str]) -> None:
-        """Asks workers to end, see `Supervisor.end`; kills those that wait or do not answer."""
-        requests = {name: actor.end.remote() for name, actor in self._living(names)}
-        answered = self._answered(list(requests.values()), END_S)
-        self._kill([name for name, reference in requests.items() if reference not in answered])
+    def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:
+        while saving:
+            saving.pop(0)
+            self._signal(submission.arrays, signal.SIGUSR2)  # SIGUSR1 would end workers
 
-    def _signal(self, names: Sequence[str], number: int) -> None:
-        for _, actor in self._living(names):
-            actor.signal.remote(number)
+    def _wait_for_workers(self, follower: Follower, sweep: Path, ending: Sequence[int]) -> bool:
+        """Ends all workers and waits until they have gone, after Ctrl-C or in a Ray of their own.
+
+        After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
+        Without a signal it waits a moment for the last worker, which writes the sweep's index.
+        """
+        names, start_s, done = follower.submission.arrays, time.monotonic(), 0
+        if not ending:
+            while self._states(names) and time.monotonic() < start_s + GONE_S:
+                time.sleep(POLL_S)
+            return True
+        if ending[0] != signal.SIGINT and self._ray.address is not None:
+            return False
+        follower.screen.stop("stopping: the workers end their jobs; a second Ctrl-C kills these")
+        requests = self._signal(names, signal.SIGTERM)
+        answers = list(requests.values())
+        answered, _ = self._cluster.wait(answers, num_returns=len(answers), timeout=END_S)
+        self._kill([name for name, reference in requests.items() if reference not in answered])
+        while self._states(names):
+            follower.look()
+            late_s = time.monotonic() - start_s - self._ray.save_s
+            urged = sum(number != signal.SIGHUP for number in ending[1:])
+            wanted = max(urged, (late_s > 0) + (late_s > GONE_S))
+            if done == 0 < wanted:
+                self._signal(names, signal.SIGINT)
+            if done < 2 <= wanted:
+                self._kill(names)
+            done = max(done, wanted)
+            time.sleep(POLL_S)
+        with suppress(LockedError), jobs_locked(sweep, LOCK_WAIT_S):
+            pass  # jobs that were killed with their workers end a moment later
+        return True
+
+    def _signal(self, names: Sequence[str], number: int) -> dict[str, Any]:
+        """Sends workers a signal, see `Supervisor`; returns Ray's references to their answers."""
+        return {name: actor.signal.remote(number) for name, actor in self._living(names)}
 
     def _kill(self, names: Sequence[str]) -> None:
         """Ends workers at once; the kernel ends their processes."""
@@ -277,30 +236,33 @@ class RayBackend(WorkersBackend):
     def _living(self, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
         """The workers that Ray still has, with their handles."""
         for name in names:
-            with contextlib.suppress(ValueError):  # it has ended
+            with suppress(ValueError):  # it has ended
                 yield name, self._cluster.get_actor(name, NAMESPACE)
 
 
-def _on(node: Node, *, soft: bool = False) -> Any:
+def _on(node: Node | None, *, soft: bool = False) -> dict[str, Any]:
+    """The options of Ray that name a node; none for any node."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    return NodeAffinitySchedulingStrategy(node.identity, soft=soft)
+    if node is None:
+        return {}
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node.identity, soft=soft)}
 
 
 def placements(
     needs: Sequence[int | None], nodes: Sequence[Node], settings: RayConf, *, compared: bool
-) -> list[Placement]:
-    """The workers of a sweep; at least one, and no more than jobs.
+) -> list[tuple[int, Node | None]]:
+    """The cores and nodes of a sweep's workers; at least one, and no more than jobs.
 
-    A need of None is all cores of a node. Jobs whose times are `compared` run one at a time on one
-    node.
+    A need of None is all cores of a node. A node of None is any node, once that has so many free
+    cores. Jobs whose times are `compared` run one at a time on one node.
     """
     fitting = [node for node in nodes if node.cores and node.free_gpus >= settings.gpus]
-    placed: list[Placement] = []
+    placed: list[tuple[int, Node | None]] = []
     if compared or None in needs:
         most = settings.workers or (1 if compared else len(needs))
         largest = sorted(fitting, key=lambda node: (node.free_cores < node.cores, -node.cores))
-        placed, least = [Placement(node.cores, node) for node in largest], 1
+        placed, least = [(node.cores, node) for node in largest], 1
     else:
         least = settings.cores or max((need or 1 for need in needs), default=1)
         most = settings.workers or len(needs)
@@ -315,8 +277,8 @@ def placements(
             sizes = [least] * min(many, -(-wanted // least))
             if many and settings.cores is None:
                 sizes = [max(least, min(node.free_cores, wanted))]
-            placed += [Placement(cores, node) for cores in sizes]
+            placed += [(cores, node) for cores in sizes]
             wanted -= sum(sizes)
     placed = placed[: min(most, len(needs))]
     missing = min(settings.workers or 1, len(needs)) - len(placed)
-    return placed + [Placement(least, None)] * missing
+    return placed + [(least, None)] * missing

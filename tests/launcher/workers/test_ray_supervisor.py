@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from walle.launcher.workers.ray_cluster.supervisor import WorkerTask, digest, obstacle
+from walle.launcher.workers.ray_supervisor import WorkerTask, obstacle
+from walle.launcher.workers.submission import digest
 
 
 @pytest.fixture
@@ -14,8 +16,7 @@ def task(tmp_path):
     directory = tmp_path / "sweep" / ".workers" / "1"
     (directory / "logs").mkdir(parents=True)
     (directory / "common.pkl").write_bytes(b"plan")
-    plan = directory / "common.pkl"
-    return WorkerTask(str(plan), digest(plan), "0", 1, sys.executable, str(tmp_path), {})
+    return WorkerTask(directory, digest(directory), "0", 1, sys.executable, str(tmp_path), {})
 
 
 def test_a_node_that_shares_everything(task):
@@ -28,7 +29,7 @@ def test_another_file_system_with_the_same_names(task):
 
 
 def test_a_node_without_the_sweeps_directory_is_refused_at_once(task):
-    absent = task._replace(plan="/nowhere/sweep/.workers/1/common.pkl")
+    absent = task._replace(directory=Path("/nowhere/sweep/.workers/1"))
     assert "sweep's directory /nowhere/sweep holds here: put it on a" in obstacle(absent)
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from walle.agent.callbacks.base import Callback, CheckpointInfo, EndInfo, EvaluationInfo, RoundInfo
-from walle.agent.checkpoint import LAST
-from walle.agent.evaluation import Evaluation
-from walle.agent.recorder import Iteration, Recorder
+from walle.agent.callback import Callback, EndInfo, Info, RoundInfo
+from walle.agent.recorder import Recorder
 from walle.errors import CallbackError, ConfigError, nearest, what_went_wrong
 from walle.system.importing import imported
 from walle.timing import Timer
@@ -46,66 +45,29 @@ def make_callbacks(names: Sequence[str]) -> dict[str, Callback]:
     return made
 
 
+@dataclass
 class Callbacks:
     """Calls the hooks of all callbacks, in the section `callbacks` of the agent's timer."""
 
-    def __init__(
-        self, callbacks: Mapping[str, Callback], timer: Timer, directory: Path, recorder: Recorder
+    callbacks: Mapping[str, Callback]
+    timer: Timer
+    directory: Path
+    recorder: Recorder
+    stopped_by: str | None = None  # the first callback that stopped the run
+
+    def call(
+        self, hook: str, kind: type[Info], iteration: int, env_steps: int, **facts: Any
     ) -> None:
-        """Calls nothing yet; `recorder` knows the clock and the returns of the run."""
-        self._callbacks, self._timer = callbacks, timer
-        self._directory, self._recorder = directory, recorder
-        self._at: dict[str, int] = {"iteration": 0, "env_steps": 0}
-        self.stopped_by: str | None = None  # the first callback that stopped the run
-
-    def round(self, iteration: Iteration) -> None:
-        """Calls `on_round` after that round."""
-        self.at(iteration.number, iteration.env_steps)
-        self._call(
-            "on_round",
-            RoundInfo,
-            return_mean=self._recorder.return_mean,
-            eval_mean=self._recorder.eval_mean,
-            metrics=iteration.metrics,
-        )
-
-    def at(self, iteration: int, env_steps: int) -> None:
-        """Notes how far the run is."""
-        self._at = {"iteration": iteration, "env_steps": env_steps}
-
-    def evaluation(self, evaluation: Evaluation, *, is_best: bool) -> None:
-        """Calls `on_evaluation`."""
-        self._call(
-            "on_evaluation",
-            EvaluationInfo,
-            returns=tuple(evaluation.returns),
-            lengths=tuple(evaluation.lengths),
-            mean=evaluation.mean,
-            is_best=is_best,
-        )
-
-    def checkpoint(self) -> None:
-        """Calls `on_checkpoint`."""
-        self._call("on_checkpoint", CheckpointInfo, path=self._directory / "checkpoints" / LAST)
-
-    def end(self, best: float | None, *, interrupted: bool) -> None:
-        """Calls `on_end`."""
-        self._call(
-            "on_end",
-            EndInfo,
-            reason="interrupted" if interrupted else stop_reason(self.stopped_by) or "completed",
-            return_mean=self._recorder.return_mean,
-            eval_mean=self._recorder.eval_mean,
-            best=best,
-        )
-
-    def _call(self, hook: str, kind: type[Any], **facts: Any) -> None:
-        if not self._callbacks:
+        """Calls a hook with a `kind` of the facts, and of what the recorder knows of them."""
+        if not self.callbacks:
             return
-        with self._timer.section("callbacks"):
-            wall_s = self._recorder.wall_s
-            info = kind(directory=self._directory, wall_s=wall_s, **self._at, **facts)
-            for name, callback in self._callbacks.items():
+        with self.timer.section("callbacks"):
+            if kind in (RoundInfo, EndInfo):
+                facts["return_mean"] = self.recorder.tracker.return_mean
+                facts["eval_mean"] = self.recorder.eval_mean
+            facts |= {"iteration": iteration, "env_steps": env_steps, "wall_s": self.timer.wall_s}
+            info = kind(directory=self.directory, **facts)
+            for name, callback in self.callbacks.items():
                 if _called(name, callback, hook, info) and hook != "on_end":
                     self.stopped_by = self.stopped_by or name
 
@@ -115,9 +77,9 @@ class Callbacks:
         Raises:
             CallbackError: a state holds more than data, so that no checkpoint could be loaded.
         """
-        with self._timer.section("callbacks"):
+        with self.timer.section("callbacks"):
             states = {}
-            for name, callback in self._callbacks.items():
+            for name, callback in self.callbacks.items():
                 states[name] = _called(name, callback, "state_dict")
                 if fault := _foreign(states[name]):
                     raise CallbackError(
@@ -128,9 +90,9 @@ class Callbacks:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resumes from `state_dict`; callbacks that were not there then start anew."""
-        if state["stopped_by"] in self._callbacks:
+        if state["stopped_by"] in self.callbacks:
             self.stopped_by = state["stopped_by"]
-        for name, callback in self._callbacks.items():
+        for name, callback in self.callbacks.items():
             if name in state["states"]:
                 _called(name, callback, "load_state_dict", state["states"][name])
 
@@ -167,4 +129,4 @@ def _foreign(value: Any) -> str | None:
         parts = list(value)
     else:
         return None if isinstance(value, _PLAIN) else type(value).__name__
-    return next((found for part in parts if (found := _foreign(part))), None)
+    return next((name for part in parts if (name := _foreign(part))), None)

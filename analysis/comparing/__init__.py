@@ -1,1 +1,0 @@
-"""Match the runs of two sides; estimate differences, ratios, probabilities of improvement."""

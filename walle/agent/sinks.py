@@ -1,0 +1,262 @@
+"""Sinks for a run's reports: TensorBoard and W&B, in sections such as time/ and return/."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from walle.agent.csv_file import Row
+from walle.system.identity import flatten
+from walle.system.run_files import read_status, update_status
+
+_NOT_OF_THE_EXPERIMENT = ("name", "resume", "logger")  # where a run reports, not what it does
+# They follow from batch_size, lag and total_steps.
+_FOLLOWING = ("sampler.lanes", "sampler.slots", "schedule_steps")
+# The columns of TensorBoard's table of hyperparameters; it takes the newest value of each.
+_METRICS = (
+    *("eval/return_mean", "return/return_mean", "summary/env_steps_per_s"),
+    *("summary/collect_share", "summary/wall_s"),
+)
+
+
+class Description(NamedTuple):
+    """A run as a sink shows it among other runs."""
+
+    name: str  # the settings that distinguish the run, such as `sampler.n=4 seed=1`
+    tags: tuple[str, ...]  # the algorithm and the environment
+    sweep: str | None  # name of the sweep's directory; None for a single run
+    settings: dict[str, Any]  # the configuration without what follows from other settings, nested
+
+
+def describe(directory: Path, config: Mapping[str, Any]) -> Description:
+    """Describes the run in `directory`, from its files and its configuration.
+
+    In a sweep the launcher has written into status.json by which settings the job differs from the
+    others. Any other run is named after what was typed.
+    """
+    path = directory / "run.json"
+    text = path.read_text(encoding="utf-8") if path.exists() else '{"overrides": []}'
+    typed = [str(word) for word in json.loads(text)["overrides"]]
+    status = read_status(directory)
+    tags = (str(config["algo"]["name"]), str(config["env"]["name"]))
+    name = status.get("label") or " ".join(filter(_of_the_experiment, typed)) or " ".join(tags)
+    return Description(name, tags, status.get("sweep"), settings(config, typed))
+
+
+def _of_the_experiment(override: str) -> bool:
+    key = override.lstrip("+~").partition("=")[0]
+    return key.partition(".")[0] not in ("hydra", *_NOT_OF_THE_EXPERIMENT) and "hydra/" not in key
+
+
+def settings(config: Mapping[str, Any], typed: Sequence[str]) -> dict[str, Any]:
+    """The nested settings, without those that follow from others and that nobody typed."""
+    keys = {override.lstrip("+").partition("=")[0] for override in typed}
+    left_out = {*_NOT_OF_THE_EXPERIMENT, *_FOLLOWING} - keys.intersection(_FOLLOWING)
+
+    def kept(node: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        return {
+            key: kept(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+            for key, value in node.items()
+            if prefix + key not in left_out
+        }
+
+    return kept(config, "")
+
+
+def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of nested settings under dotted keys; a list or None becomes text."""
+    return {
+        key: value if isinstance(value, bool | int | float | str) else json.dumps(value)
+        for key, value in flatten(settings).items()
+    }
+
+
+def section(column: str) -> str:
+    """The section of a column of iterations.csv: `time`, `return`, `lag`, else `loss`."""
+    if column.endswith(("_s", "_share")) or column == "iteration":
+        return "time"
+    if column.startswith(("return_", "length_")) or column == "episodes":
+        return "return"
+    if column.startswith(("lag_", "dropped_")) or column == "policy_version":
+        return "lag"
+    return "loss"
+
+
+class Speed:
+    """Mean times of a run, for its summary; an iteration that compiled does not count."""
+
+    def __init__(self) -> None:
+        self._iterations = 0
+        self._sums = dict.fromkeys(("iteration_s", "collect_s", "learn_s", "env_steps"), 0.0)
+
+    def add(self, row: Row) -> None:
+        """Adds a row of iterations.csv."""
+        if row["compile_s"]:
+            return
+        numbers = {name: float(row[name] or 0) for name in ("iteration_s", "collect_s", "learn_s")}
+        numbers["env_steps"] = float(row["env_steps_per_s"] or 0) * numbers["iteration_s"]
+        self._iterations += 1
+        self._sums = {name: self._sums[name] + value for name, value in numbers.items()}
+
+    def means(self) -> dict[str, float]:
+        """Seconds of an iteration and its parts, shares, steps a second; empty without a row."""
+        if not self._iterations or not self._sums["iteration_s"]:
+            return {}
+        total_s = self._sums["iteration_s"]
+        names = ("iteration_s", "collect_s", "learn_s")
+        return {
+            **{name: self._sums[name] / self._iterations for name in names},
+            "collect_share": self._sums["collect_s"] / total_s,
+            "learn_share": self._sums["learn_s"] / total_s,
+            "env_steps_per_s": self._sums["env_steps"] / total_s,
+        }
+
+
+def summary(row: Row, speed: Speed) -> dict[str, float | int]:
+    """The last numbers of a run, such as `summary/eval_mean` and `summary/collect_share`."""
+    return {f"summary/{k}": value for k, value in (_numbers(row) | speed.means()).items()}
+
+
+def _numbers(row: Row) -> dict[str, float | int]:
+    return {name: value for name, value in row.items() if isinstance(value, int | float)}
+
+
+class Sink(ABC):
+    """Shows the rows of iterations.csv and eval.csv over environment steps."""
+
+    _speed: Speed
+
+    def iteration(self, row: Row) -> None:
+        """Logs the numbers of iterations.csv in their sections, such as `time/collect_s`."""
+        self._speed.add(row)
+        numbers = {f"{section(k)}/{k}": x for k, x in _numbers(row).items() if k != "env_steps"}
+        self.log(numbers, row["env_steps"])
+
+    def evaluation(self, row: Row) -> None:
+        """Logs the numbers of eval.csv, such as `eval/return_mean`."""
+        numbers = {f"eval/{k}": x for k, x in _numbers(row).items() if k != "env_steps"}
+        self.log(numbers, row["env_steps"])
+
+    @abstractmethod
+    def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
+        """Logs numbers after so many environment steps."""
+
+    @abstractmethod
+    def video(self, env_steps: int, path: Path) -> None:
+        """Shows a video under eval/."""
+
+    @abstractmethod
+    def close(self, row: Row) -> None:
+        """Logs the summary of the last numbers `row`, and ends."""
+
+
+class TensorBoardSink(Sink):
+    """TensorBoard's scalars over environment steps, and its table of hyperparameters."""
+
+    def __init__(
+        self, directory: Path, described: Description, resumed_at: int | None = None
+    ) -> None:
+        """Writes event files into `directory`, the settings of the run first.
+
+        TensorBoard drops what earlier files hold for steps after `resumed_at`, the steps of the
+        checkpoint, which the resumed run repeats.
+        """
+        from torch.utils import tensorboard
+        from torch.utils.tensorboard import summary as summaries
+
+        self._speed = Speed()
+        purge_step = None if resumed_at is None else resumed_at + 1
+        writer: Any = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
+        hparams: Any = summaries.hparams
+        self._writer, self._events = writer, writer._get_file_writer()
+        # `SummaryWriter.add_hparams` would make a second run of it, and only at the end.
+        experiment, start, self._end = hparams(flat(described.settings), dict.fromkeys(_METRICS, 0))
+        for part in (experiment, start):
+            self._events.add_summary(part)
+
+    def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
+        """Logs scalars."""
+        for name, value in numbers.items():
+            self._writer.add_scalar(name, value, env_steps)
+
+    def video(self, env_steps: int, path: Path) -> None:
+        """Shows a GIF under eval/; `add_video` would need another package to make one."""
+        from PIL import Image
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        with Image.open(path) as picture:
+            width, height = picture.size
+        image = Summary.Image(
+            height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes()
+        )
+        shown = Summary(value=[Summary.Value(tag="eval/video", image=image)])
+        self._events.add_summary(shown, env_steps)
+
+    def close(self, row: Row) -> None:
+        """Logs the summary, and closes the event file."""
+        self.log(summary(row, self._speed), row["env_steps"])
+        self._events.add_summary(self._end)
+        self._writer.close()
+
+
+class WandbSink(Sink):
+    """A W&B run, online or offline."""
+
+    def __init__(self, directory: Path, described: Description, options: Mapping[str, Any]) -> None:
+        """Starts a W&B run, or continues the one that status.json of a resumed run names.
+
+        `options` are arguments of `wandb.init`; their tags are added to those of the run.
+        """
+        import wandb
+
+        self._speed = Speed()
+        earlier = (read_status(directory).get("wandb") or {}).get("id")
+        arguments = {
+            **options,
+            "name": os.environ.get("WANDB_NAME") or described.name[:128],  # W&B takes no more
+            "group": options["group"] or described.sweep,
+            "tags": sorted({*described.tags, *options["tags"]}),
+            "config": described.settings,
+        }
+        self._run: Any = wandb.init(
+            dir=str(directory), id=earlier, resume="allow" if earlier else None, **arguments
+        )
+        url = None if self._run.offline else self._run.url
+        about = {"id": self._run.id, "url": url, "group": arguments["group"]}
+        update_status(directory, wandb=about)
+        self._run.define_metric("env_steps", hidden=True)
+        self._run.define_metric("*", step_metric="env_steps")
+
+    def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
+        """Logs a row."""
+        self._run.log({**numbers, "env_steps": env_steps})
+
+    def video(self, env_steps: int, path: Path) -> None:
+        """Shows an MP4 under eval/."""
+        import wandb
+
+        self._run.log({"eval/video": wandb.Video(str(path), format="mp4"), "env_steps": env_steps})
+
+    def close(self, row: Row) -> None:
+        """Writes the summary and ends the run."""
+        self._run.summary.update(summary(row, self._speed))
+        self._run.finish()
+
+
+def make_sinks(
+    kind: str,
+    directory: Path,
+    config: Mapping[str, Any],
+    options: Mapping[str, Any],
+    resumed_at: int | None = None,
+) -> list[Sink]:
+    """The sinks of `logger.name`; `options` are arguments of `wandb.init`."""
+    if kind == "tensorboard":
+        return [TensorBoardSink(directory / "tensorboard", describe(directory, config), resumed_at)]
+    if kind == "wandb":
+        return [WandbSink(directory, describe(directory, config), options)]
+    return []
