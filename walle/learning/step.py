@@ -87,25 +87,28 @@ def gradient_of(
 
 
 def compiled(stage: Stage, state: Any, batch: Batch) -> Stage:
-    """The stage with its gradient compiled by `torch.compile`, for batches shaped like `batch`.
+    """The stage compiled by `torch.compile`, its gradient for batches shaped like `batch`.
 
-    Batches of other shapes, such as the last minibatch of a pass, stay eager, so that the bits of a
-    step never depend on the shapes that came before.
+    The gradients of other batches, such as the last minibatch of a pass, stay eager, so that the
+    bits of a step never depend on the shapes that came before.
     """
     # Torch's own default is below the world-writable /tmp; one function needs no pool of compilers.
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_directory() / "inductor"))
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    program = torch.compile(stage.gradient, dynamic=False)
+    # A memory's gradient calls hundreds of kernels: from C++ in two thirds of the time.
+    options = {"cpp_wrapper": leaves(batch)[0].device.type == "cpu"}
+    program = torch.compile(stage.gradient, dynamic=False, options=options)
+    apply = torch.compile(stage.apply, dynamic=False, options=options)
     shapes = [x.shape for x in leaves(batch)]
     with torch.no_grad():
-        program(state, batch)
+        apply(state, *program(state, batch))
 
     def gradient(state: Any, batch: Batch) -> tuple[Tensor, Tensor]:
         same = [x.shape for x in leaves(batch)] == shapes
         result: tuple[Tensor, Tensor] = (program if same else stage.gradient)(state, batch)
         return result
 
-    return stage._replace(gradient=gradient)
+    return stage._replace(gradient=gradient, apply=apply)
 
 
 def batch_rows(batch: Batch) -> int:
@@ -173,7 +176,7 @@ class Optimizer:
         """
         self._loss, self._settings, self._stop, self._shards = loss, settings, stop, shards
         self._stage = Stage(self._gradient, self._apply)
-        self._rate = math.nan  # of the passes that are running
+        self._rate = torch.tensor(math.nan)  # of the passes that are running
         self._names: tuple[str, ...] = ()
         self.team: Team = ALONE
 
@@ -211,7 +214,7 @@ class Optimizer:
         holds all rows. `recompute` maps parameters to new data, before every pass but the first.
         """
         train = TrainState(vector, state)
-        self._rate = learning_rate
+        self._rate = torch.tensor(learning_rate, device=vector.device)
         infos: list[Tensor] = []
         stopped = False
         for epoch in range(epochs):
@@ -279,9 +282,10 @@ class Updates:
     def compile(self, state: Any, minibatches: Tensor, noise: Tensor) -> None:
         """Compiles the gradients, for arguments of these shapes; see `run`."""
         example = self._minibatch(minibatches[0, 0], noise[0, 0]).shards[0]
-        kinds = {stage.gradient: compiled(stage, state, example) for stage in self._stages}
+        once = {stage.gradient: stage for stage in self._stages}
+        kinds = {key: compiled(stage, state, example) for key, stage in once.items()}
         self._stages = [
-            stage._replace(gradient=kinds[stage.gradient].gradient) for stage in self._stages
+            kinds[stage.gradient]._replace(minibatch=stage.minibatch) for stage in self._stages
         ]
 
     @torch.no_grad()
