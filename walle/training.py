@@ -375,12 +375,11 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     Raises:
         ConfigError: several learners are configured, and they cannot share the updates.
     """
-    name = config.algo.name
     algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(
-            f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
-            "use learner.n=1, and learner.threads for more cores"
+            f"learner.shards={config.shards} with algo={config.algo.name}, whose updates cannot be "
+            "divided; use learner.n=1, and learner.threads for more cores"
         )
     return algorithm
 

@@ -1,9 +1,11 @@
 """A gradient step in PyTorch, by one learner or by several.
 
-A minibatch is divided into a fixed number of shards. Each learner of a `Team` computes the
-gradients of its share of the shards, the team gathers all gradients, and every learner adds them in
-the shards' order and applies the sum. The configuration fixes the shards, so the parameters are the
-same bits for any number of learners; one shard is the plain step on the whole minibatch.
+Each learner is a process with the same parameters, the same round and the same random orders (see
+`walle.learning.sharing.learners`), so all take the same minibatches. A minibatch is divided into a
+fixed number of shards. Each learner computes the gradients of its share of the shards, the `Team`
+gathers all gradients, and every learner adds them in the shards' order and applies the sum. The
+configuration fixes the shards, so the parameters are the same bits for any number of learners; one
+shard is the plain step on the whole minibatch.
 
 `Optimizer` takes such steps in passes over the rows of a round. `Updates` takes blocks of them on
 minibatches from a replay buffer. `walle.learning.native` has the same two in C++.
@@ -63,15 +65,15 @@ def take_step(
     """
     if stage.undivided and len(minibatch.weights) == 1:
         return stage.undivided(state, minibatch.shards[0])
-    parts = [stage.gradient(state, shard) for shard in minibatch.shards]
-    gradient, numbers = parts[0]
-    if (count := len(minibatch.weights)) > 1:
-        rows = [torch.cat(part) for part in parts]
-        first = dealt(count, team.rank, team.size).start
-        gathered = team.gather(count, len(rows[0]), lambda shard: rows[shard - first])
-        total = gathered[0] * minibatch.weights[0]
-        for row, weight in zip(gathered[1:], minibatch.weights[1:], strict=True):
-            total = total + row * weight
+    ours = [stage.gradient(state, shard) for shard in minibatch.shards]
+    gradient, numbers = ours[0]
+    if (shards := len(minibatch.weights)) > 1:
+        packed = [torch.cat(pair) for pair in ours]  # gradient and numbers, one vector a shard
+        first = dealt(shards, team.rank, team.size).start  # our first shard among those of all
+        of_all = team.gather(shards, len(packed[0]), lambda shard: packed[shard - first])
+        total = of_all[0] * minibatch.weights[0]
+        for vector, weight in zip(of_all[1:], minibatch.weights[1:], strict=True):
+            total = total + vector * weight
         gradient, numbers = total[: len(gradient)], total[len(gradient) :]
     return stage.apply(state, gradient, numbers)
 
