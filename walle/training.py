@@ -96,11 +96,11 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
-        then = without_removed(resumed["config"])
+        stored = without_removed(resumed["config"])
         for key in ("seed", "batch_size", "env", "algo", "net"):
-            if then[key] != settings[key]:
+            if stored[key] != settings[key]:
                 raise ConfigError(
-                    f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, "
+                    f"the checkpoint in {directory} is another run's: it has {key}={stored[key]}, "
                     f"and run.json has {settings[key]}; put the run's own checkpoint back"
                 )
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
@@ -109,8 +109,8 @@ def train(
 
     # What the user got wrong is refused here, before anything is written.
     problem, environment = make_problem(config)
-    make = partial(Training, config, directory, timer, problem, environment)
-    training = make(resumed)
+    make_training = partial(Training, config, directory, timer, problem, environment)
+    training = make_training(resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
@@ -136,7 +136,7 @@ def train(
                         raise WorkerError(f"{death}; {refused}") from death
                     events = EventLog()
                     events.replaced(str(death).partition(" ")[0], round_, str(death))
-                    training = make(resumed)
+                    training = make_training(resumed)
         if result.signal is not None:
             status.interrupted(result.signal)
         else:
@@ -378,12 +378,11 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     Raises:
         ConfigError: several learners are configured, and they cannot share the updates.
     """
-    name = config.algo.name
     algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(
-            f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
-            "use learner.n=1, and learner.threads for more cores"
+            f"learner.shards={config.shards} with algo={config.algo.name}, whose updates cannot be "
+            "divided; use learner.n=1, and learner.threads for more cores"
         )
     return algorithm
 
