@@ -22,7 +22,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import check_allowed, checked
-from walle.config.did_you_mean import cannot_have, explain, misplaced
+from walle.config.did_you_mean import cannot_have, explain, misplaced, unresolvable
 from walle.config.files import algorithms, config_directory
 from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
@@ -94,7 +94,7 @@ def validate(composed: DictConfig) -> Config:
         top = _typed("", OmegaConf.create(rest), TopLevel)
         return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
+        raise ConfigError(explain(error)) from None
 
 
 def stored_config(directory: Path) -> dict[str, Any]:
@@ -280,14 +280,7 @@ def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
         values: Any = OmegaConf.to_container(OmegaConf.create({"kwargs": referring}), resolve=True)
         return {**kwargs, **values["kwargs"]}
     except OmegaConfBaseException as error:
-        raise ConfigError(f"env.kwargs={kwargs}: {_unresolvable(error)}") from None
-
-
-def _unresolvable(error: OmegaConfBaseException) -> str:
-    """Why a reference has no value, and the fix, in one line."""
-    reason = str(error).splitlines()[0]
-    fix = "set the variable" if "Environment variable" in reason else "correct the reference"
-    return f"{reason}; {fix}"
+        raise ConfigError(f"env.kwargs={kwargs}: {unresolvable(error)}") from None
 
 
 def config_hash(config: Config) -> str:

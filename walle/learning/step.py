@@ -93,7 +93,8 @@ def compiled(stage: Stage, state: Any, batch: Batch) -> Stage:
     bits of a step never depend on the shapes that came before.
     """
     # Torch's own default is below the world-writable /tmp; one function needs no pool of compilers.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_directory() / "inductor"))
+    cache = str(cache_directory(for_code=True) / "inductor")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     # A memory's gradient calls hundreds of kernels: from C++ in two thirds of the time.
     options = {"cpp_wrapper": leaves(batch)[0].device.type == "cpu"}
