@@ -15,7 +15,7 @@ from walle.agent.checkpoint import CheckpointFiles
 from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
-from walle.errors import Interrupted
+from walle.errors import Interrupted, RolloutError
 from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.sampling import Sampling
@@ -23,6 +23,8 @@ from walle.system.signals import Signals
 from walle.system.supervision import Watchdog
 from walle.timing import Every, Timer
 from walle.types import Lag, PolicySnapshot
+
+_FAULTS = 10  # of the environment, however few episodes there were
 
 
 @dataclass(kw_only=True, eq=False)
@@ -155,6 +157,12 @@ class Agent:
         self.timer.switch("other")
         if failed is not None:
             raise failed
+        faults, episodes = self.recorder.tracker.faults, self.recorder.tracker.count
+        if round_.faults and faults > max(_FAULTS, episodes / 1000):
+            raise RolloutError(
+                f"env.on_error=reset: {faults} faults of the environment in {episodes:,} episodes; "
+                f"more than {_FAULTS}, and more than 1 in 1,000, is no accident: mend it"
+            )
         draw_ahead(self.algorithm)
         self._call("on_round", RoundInfo, metrics=metrics)
         if self.checkpoints.are_due(self.env_steps):

@@ -148,7 +148,7 @@ class SlotFiller:
         """Collects the rollout of a round under `snapshot` into `slot`."""
         slot.began_ns[0] = self.timer.switch("other")
         filled = self._sampler.fill(slot.rollout, snapshot, round_, self.timer)
-        slot.steps[0], slot.lane_steps[:] = filled
+        slot.steps[0], slot.lane_steps[:], slot.faults[0] = filled
         self.timer.switch("send")
         slot.round[0] = round_
         slot.state_bytes[0] = self._sampler.export_states(slot.lane_states, slot.memory)
