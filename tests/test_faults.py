@@ -27,6 +27,7 @@ from walle.system.run_files import read_status
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.training import train
 
+COUNTER = "tests.toy:Counter-v0"
 FAULTS = {
     "nan": {"nan_at": 5},
     "an exception": {"raise_at": 5},
@@ -51,7 +52,7 @@ ALGOS = {
 
 def rollouts(kwargs, rounds=1, numbers=(0, 1)):
     policy = gaussian()
-    spec = EnvSpec("tests.toy:Counter-v0", kwargs, on_error="reset")
+    spec = EnvSpec(COUNTER, kwargs, on_error="reset")
     sampler = make_sampler(policy, list(numbers), spec)
     slots, counts = [make_slot(len(numbers)) for _ in range(rounds)], []
     for round_, slot in enumerate(slots):
@@ -104,6 +105,16 @@ def test_a_lane_does_not_depend_on_the_faults_of_others():
         assert whole[:, 1:2].tobytes() == part.tobytes(), name
 
 
+def test_a_policy_that_has_diverged_is_no_fault_of_the_environment():
+    sampler, broken = (
+        make_sampler(gaussian(), [0], EnvSpec(COUNTER, on_error="reset")),
+        snapshot(gaussian()),
+    )
+    broken.vector[:] = np.nan
+    with pytest.raises(RolloutError, match="the policy has diverged"):
+        sampler.fill(make_slot(1).rollout, broken, 0, Timer(SAMPLER_SECTIONS))
+
+
 def test_an_environment_that_always_fails_ends_the_run():
     spec = EnvSpec("tests.toy:Fragile", {"how": "raise", "chance": 1.0}, on_error="reset")
     sampler = make_sampler(gaussian(), [0, 1], spec)
@@ -113,7 +124,7 @@ def test_an_environment_that_always_fails_ends_the_run():
 
 @pytest.mark.parametrize("kind", [*FAULTS, "reset"])
 def test_an_evaluation_ends_its_episode_before_the_bad_step(kind):
-    spec = EnvSpec("tests.toy:Counter-v0", {"limit": 9, **FAULTS.get(kind, {})}, on_error="reset")
+    spec = EnvSpec(COUNTER, {"limit": 9, **FAULTS.get(kind, {})}, on_error="reset")
     expected = 9 if kind == "reset" else 4
     lanes = make_lanes(spec, [0, 1], 0, "evaluate")
     if kind == "reset":  # the first reset of lane 1 fails

@@ -24,8 +24,6 @@ from walle.system.supervision import Watchdog
 from walle.timing import Every, Timer
 from walle.types import Lag, PolicySnapshot
 
-_FAULTS = 10  # of the environment, however few episodes there were
-
 
 @dataclass(kw_only=True, eq=False)
 class Agent:
@@ -158,10 +156,10 @@ class Agent:
         if failed is not None:
             raise failed
         faults, episodes = self.recorder.tracker.faults, self.recorder.tracker.count
-        if round_.faults and faults > max(_FAULTS, episodes / 1000):
+        if round_.faults and faults > max(10, episodes / 1000):
             raise RolloutError(
-                f"env.on_error=reset: {faults} faults of the environment in {episodes:,} episodes; "
-                f"more than {_FAULTS}, and more than 1 in 1,000, is no accident: mend it"
+                f"{faults} faults of the environment in {episodes:,} episodes: env.on_error=reset "
+                "is for 10, or for 1 in 1,000 episodes; mend the environment"
             )
         draw_ahead(self.algorithm)
         self._call("on_round", RoundInfo, metrics=metrics)

@@ -216,8 +216,8 @@ def _check_mode(config: Config) -> None:
         )
     if config.env.on_error == "reset" and config.env.backend == "envpool":
         raise ConfigError(
-            "env.on_error=reset with env.backend=envpool, which steps its lanes as one and cannot "
-            "replace a step of one of them; use env.backend=auto, or env.on_error=stop"
+            "env.on_error=reset with env.backend=envpool, which cannot step one lane alone; "
+            "use env.backend=auto, or env.on_error=stop"
         )
     if config.whole_episodes and algos.load(name).capabilities.replay:
         raise ConfigError(

@@ -78,7 +78,6 @@ class GymnasiumLanes:
         return self._obs
 
     def _note(self, error: Exception, i: int) -> None:
-        """Notes an exception of a lane, or raises it again."""
         if self.failed is None:
             raise error
         self.failed[i], self._terminated[i], self._truncated[i] = True, False, False

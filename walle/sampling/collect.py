@@ -30,7 +30,7 @@ def collect(
     """Fills `out` from step `first` on; `out.obs[first]` must hold the current observations.
 
     The policy draws with `noise`, [T - first, L, *N]. Does not write `lane`, `policy_version` and,
-    without a fault, `state`. Returns the faults if the lanes tolerate them (`env.on_error=reset`).
+    without a fault, `state`. Returns the faults that `env.on_error=reset` tolerated.
     Raises RolloutError if an observation, a reward or the policy's output is not finite.
     """
     policy, actions = actor.policy, torch.from_numpy(out.action[first:])

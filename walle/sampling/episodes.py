@@ -100,7 +100,15 @@ class EpisodeSampler:
         self._actor.load(snapshot)
         scratch = self._scratch = self._scratch or _side_by_side(out, self._numbers)
         quota = episodes_of_lanes(snapshot.episodes, self._numbers.tolist(), self._all_lanes)
-        steps, faults = self._run_episodes(scratch, quota, round_, timer)
+        keys = [(self._seed, int(number), round_) for number in self._numbers]
+        noise = [episode_action_noise(*key) for key in keys]
+        scratch.obs[0] = self.lanes.reset([episode_env_seed(*key) for key in keys])
+        steps, faults = 0, list[Fault]()
+        while steps < len(scratch.reward) and (scratch.ended[:steps].sum(0) < quota).any():
+            chunk = scratch.between(0, min(steps + _CHUNK, len(scratch.reward)))
+            draws = [self._actor.policy.noise(rng, len(chunk.reward) - steps) for rng in noise]
+            faults += collect(self.lanes, self._actor, np.stack(draws, 1), chunk, timer, steps)
+            steps = len(chunk.reward)
         lane_steps = steps_to_quota(scratch.ended[:steps], quota)
         _truncate_last(scratch, lane_steps)
         pack(scratch, lane_steps, out)
@@ -112,21 +120,6 @@ class EpisodeSampler:
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
         """See `LaneSampler.export_states`: whole episodes depend on the round alone."""
         return 0
-
-    def _run_episodes(
-        self, scratch: Rollout, quota: IntArray, round_: int, timer: Timer
-    ) -> tuple[int, list[Fault]]:
-        """Steps all lanes until each has run its episodes or is full; returns steps and faults."""
-        keys = [(self._seed, int(number), round_) for number in self._numbers]
-        noise = [episode_action_noise(*key) for key in keys]
-        scratch.obs[0] = self.lanes.reset([episode_env_seed(*key) for key in keys])
-        steps, faults = 0, list[Fault]()
-        while steps < len(scratch.reward) and (scratch.ended[:steps].sum(0) < quota).any():
-            chunk = scratch.between(0, min(steps + _CHUNK, len(scratch.reward)))
-            draws = [self._actor.policy.noise(rng, len(chunk.reward) - steps) for rng in noise]
-            faults += collect(self.lanes, self._actor, np.stack(draws, 1), chunk, timer, steps)
-            steps = len(chunk.reward)
-        return steps, faults
 
 
 def _side_by_side(packed: Rollout, numbers: IntArray) -> Rollout:
