@@ -48,6 +48,7 @@ from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.slots import RolloutShape, check_memory
+from walle.streams import kept_globals
 from walle.system.forkserver import end_orphans
 from walle.system.format import return_text
 from walle.system.locks import run_directory
@@ -115,7 +116,8 @@ def train(
         if resumed:
             checkpoint.clear_remains(directory / "checkpoints", resumed)
         again = (resumed is not None or set_aside_previous(directory)) and not launched
-        write_provenance(directory, settings, list(overrides), resumed=resumed is not None)
+        differ = not environment.env.exact or config.sampler.lag.free_running
+        write_provenance(directory, settings, list(overrides), differ, resumed=resumed is not None)
         hash_ = identity or config_hash(config)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
         restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
@@ -186,6 +188,7 @@ class Training:
         config, timer = self.config, self.timer
         with ExitStack() as stack:
             stack.callback(end_orphans)
+            stack.enter_context(kept_globals())
             learners: Learners | None = None
             if config.learners > 1:  # besides the agent
                 # Most runs have one learner and can do without this import.
@@ -210,7 +213,7 @@ class Training:
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
             if self.resumed is None:
-                for line in warnings(config, self.problem.longest_episode):
+                for line in warnings(config, self.problem.longest_episode, self.environment.env):
                     agent.recorder.say(line)
 
             with suppress(Interrupted):
@@ -433,13 +436,18 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
-def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:
+def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:
     """Lines about settings that work, but perhaps not as they were meant."""
     n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (
             f"{n} samplers share {cores} cores: more than one for each core is faster only if "
             "environments wait; sampler.n=null takes a sampler for each core"
+        )
+    if not env.exact:
+        yield (
+            f"{env.id}: environments with equal seeds differ, by np.random, random, torch or "
+            "shared state, so bits depend on sampler.n; draw from self.np_random"
         )
     last = (longest_episode or 0) * lanes
     if last > total and not config.whole_episodes:

@@ -39,6 +39,8 @@ class EnvSpec:
     # how a Gymnasium environment's state is saved: "pickle", or "replay" of the episode's actions;
     # "none" if neither works. `walle.envs.probe` chooses
     saving: Saving = "pickle"
+    # whether lanes with equal seeds agree, whatever the global generators do: tested there
+    exact: bool = True
 
     @classmethod
     def of(cls, settings: Any, kwargs: dict[str, Any]) -> EnvSpec:
