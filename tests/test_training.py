@@ -13,6 +13,7 @@ from walle.agent.recorder import describe
 from walle.algos import engines
 from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
+from walle.envs import EnvSpec
 from walle.errors import ConfigError, WorkerError
 from walle.system.locks import DirectoryLost
 from walle.training import RunResult, train, warnings
@@ -205,7 +206,9 @@ def test_without_evaluations_a_sweeper_gets_the_episodes_mean():
 
 def test_a_run_that_ends_before_its_episodes_says_so():
     def lines(*overrides):
-        return list(warnings(compose(["env=pendulum", "sampler.lanes=64", *overrides]), 200))
+        return list(
+            warnings(compose(["env=pendulum", "sampler.lanes=64", *overrides]), 200, EnvSpec(""))
+        )
 
     assert lines("total_steps=12_800") == []
     (line,) = lines("total_steps=12_799")
@@ -216,8 +219,8 @@ def test_a_run_that_ends_before_its_episodes_says_so():
 def test_more_samplers_than_cores_are_told(monkeypatch):
     monkeypatch.setattr("walle.training.usable_cores", lambda: [0, 1])
     for fits in (["sampler.n=2"], ["sampler.n=8", "env=slow"], ["sampler=serial"]):
-        assert not list(warnings(compose(fits), None))
-    (line,) = warnings(compose(["sampler.n=8"]), None)
+        assert not list(warnings(compose(fits), None, EnvSpec("")))
+    (line,) = warnings(compose(["sampler.n=8"]), None, EnvSpec(""))
     assert line.startswith("8 samplers share 2 cores: more than")
 
 

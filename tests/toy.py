@@ -9,6 +9,7 @@ import time
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 
 class Constant(gym.Env):
@@ -304,6 +305,58 @@ gym.register("Locked-v0", entry_point="tests.toy:Locked")
 gym.register("Tupled-v0", entry_point="tests.toy:Tupled")
 gym.register("Rude-v0", entry_point="tests.toy:Rude")
 gym.register("Keeper-v0", entry_point="tests.toy:Keeper")
+
+
+class Lottery(gym.Env):
+    """Observes draws of the global generators: `random`, NumPy's and torch's; episodes of 7 steps.
+
+    The reward is NumPy's. Before step `begins` of an episode it draws nothing.
+    """
+
+    def __init__(self, begins=0):
+        self.observation_space = gym.spaces.Box(0, 1, (3,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self._begins = begins
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action):
+        self._t += 1
+        obs = self._draw()
+        return obs, float(obs[1]), False, self._t == 7, {}
+
+    def _draw(self):
+        if self._t < self._begins:
+            return np.zeros(3)
+        return np.array([random.random(), np.random.random(), float(torch.rand(()))])
+
+
+gym.register("Lottery-v0", entry_point="tests.toy:Lottery")
+
+
+class Numbered(gym.Env):
+    """Observes how many of its kind this process has made."""
+
+    made = 0
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(0, np.inf, (1,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        Numbered.made += 1
+        self._number = np.array([Numbered.made], np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._number, {}
+
+    def step(self, action):
+        return self._number, 1.0, False, False, {}
+
+
+gym.register("Numbered-v0", entry_point="tests.toy:Numbered")
 
 
 class FailsOnce(gym.Env):

@@ -48,6 +48,7 @@ from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.slots import RolloutShape, check_memory
+from walle.streams import kept_globals
 from walle.system.forkserver import end_orphans
 from walle.system.format import count_text, return_text
 from walle.system.locks import run_directory
@@ -95,12 +96,12 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
-        then = without_removed(resumed["config"])
-        then["env"]["on_error"] = config.env.on_error  # which may change
+        stored = without_removed(resumed["config"])
+        stored["env"]["on_error"] = config.env.on_error  # which may change
         for key in ("seed", "batch_size", "env", "algo", "net"):
-            if then[key] != settings[key]:
+            if stored[key] != settings[key]:
                 raise ConfigError(
-                    f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, "
+                    f"the checkpoint in {directory} is another run's: it has {key}={stored[key]}, "
                     f"and run.json has {settings[key]}; put the run's own checkpoint back"
                 )
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
@@ -109,14 +110,15 @@ def train(
 
     # What the user got wrong is refused here, before anything is written.
     problem, environment = make_problem(config)
-    make = partial(Training, config, directory, timer, problem, environment)
-    training = make(resumed)
+    make_training = partial(Training, config, directory, timer, problem, environment)
+    training = make_training(resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
             checkpoint.clear_remains(directory / "checkpoints", resumed)
         again = (resumed is not None or set_aside_previous(directory)) and not launched
-        write_provenance(directory, settings, list(overrides), resumed=resumed is not None)
+        differ = not environment.env.exact or config.sampler.lag.free_running
+        write_provenance(directory, settings, list(overrides), differ, resumed=resumed is not None)
         hash_ = identity or config_hash(config)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
         restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
@@ -135,7 +137,7 @@ def train(
                         raise WorkerError(f"{death}; {refused}") from death
                     events = EventLog()
                     events.replaced(str(death).partition(" ")[0], round_, str(death))
-                    training = make(resumed)
+                    training = make_training(resumed)
         if result.signal is not None:
             status.interrupted(result.signal)
         else:
@@ -187,6 +189,7 @@ class Training:
         config, timer = self.config, self.timer
         with ExitStack() as stack:
             stack.callback(end_orphans)
+            stack.enter_context(kept_globals())
             learners: Learners | None = None
             if config.learners > 1:  # besides the agent
                 # Most runs have one learner and can do without this import.
@@ -211,7 +214,7 @@ class Training:
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
             if self.resumed is None:
-                for line in warnings(config, self.problem.longest_episode):
+                for line in warnings(config, self.problem.longest_episode, self.environment.env):
                     agent.recorder.say(line)
 
             with suppress(Interrupted):
@@ -378,12 +381,11 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     Raises:
         ConfigError: several learners are configured, and they cannot share the updates.
     """
-    name = config.algo.name
     algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(
-            f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
-            "use learner.n=1, and learner.threads for more cores"
+            f"learner.shards={config.shards} with algo={config.algo.name}, whose updates cannot be "
+            "divided; use learner.n=1, and learner.threads for more cores"
         )
     return algorithm
 
@@ -437,13 +439,18 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
-def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:
+def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:
     """Lines about settings that work, but perhaps not as they were meant."""
     n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (
             f"{n} samplers share {cores} cores: more than one for each core is faster only if "
             "environments wait; sampler.n=null takes a sampler for each core"
+        )
+    if not env.exact:
+        yield (
+            f"{env.id}: environments with equal seeds differ, by np.random, random, torch or "
+            "shared state, so bits depend on sampler.n; draw from self.np_random"
         )
     last = (longest_episode or 0) * lanes
     if last > total and not config.whole_episodes:

@@ -11,7 +11,7 @@ from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.envs.lanes import restart, unusable
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
-from walle.streams import evaluation_noise, evaluation_seed
+from walle.streams import evaluation_noise, evaluation_seed, kept_globals, seed_globals
 from walle.types import AnyArray, PolicySnapshot, layout_of
 
 
@@ -53,6 +53,7 @@ class Evaluator:
 
         With `stochastic`, every evaluation runs its episodes a second time with drawn actions.
         """
+        seed_globals(seed, "evaluate")
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
         # An environment may keep something across episodes; replayed ones do not.
         self._new = self._lanes.state() if env.saving == "pickle" else None
@@ -61,6 +62,7 @@ class Evaluator:
         self._actor, self._policy = Actor(policy, width, episodes, clip), policy
         self._streams, self._stochastic = seed, stochastic
 
+    @kept_globals()
     def evaluate(
         self, snapshot: PolicySnapshot, number: int, interrupted: Callable[[], bool]
     ) -> Evaluation | None:
@@ -86,6 +88,7 @@ class Evaluator:
         self, number: int, act: Callable[[AnyArray], AnyArray], interrupted: Callable[[], bool]
     ) -> Evaluation | None:
         n, seed = len(self._lanes), self._seed
+        seed_globals(self._streams, "evaluate", number)
         seeds = None if seed is None else [evaluation_seed(seed, i, number) for i in range(n)]
         if self._new is not None:
             self._lanes.restore(self._new)

@@ -2,7 +2,7 @@
 
 Also prepares the settings of single algorithms in a sweep, such as `ppo.clip=0.1`. Hydra accepts a
 key that its config lacks only with plus signs, so they are added here. The launcher turns the key
-into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.overrides.choices).
+into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.planning).
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _check_mode(config: Config) -> None:
     if config.sampler.name == "serial":
         mode = "serial"
     if config.rounds_vary and mode == "free":
-        setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
+        setting = "sampler.collect=episodes" if config.whole_episodes else f"algo.name={name}"
         raise ConfigError(
             f"{setting} changes the length of rollouts and cannot run with sampler.max_lag=null,"
             " in which samplers would change at different times; use sampler.max_lag=0 or 1"

@@ -80,7 +80,8 @@ class GymnasiumLanes:
     def _note(self, error: Exception, i: int) -> None:
         if self.failed is None:
             raise error
-        self.failed[i], self._terminated[i], self._truncated[i] = True, False, False
+        self.failed[i], self._reward[i] = True, np.nan
+        self._terminated[i] = self._truncated[i] = False
         lines = [what_went_wrong(error), *getattr(error, "__notes__", [])]
         print(f"env.on_error=reset: {'; '.join(lines)}", file=sys.stderr, flush=True)
 

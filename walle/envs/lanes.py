@@ -39,6 +39,8 @@ class EnvSpec:
     # how a Gymnasium environment's state is saved: "pickle", or "replay" of the episode's actions;
     # "none" if neither works. `walle.envs.probe` chooses
     saving: Saving = "pickle"
+    # whether lanes with equal seeds agree, whatever the global generators do: tested there
+    exact: bool = True
     # "stop" raises what the environment raises; "reset" notes it, see `Lanes.failed`
     on_error: str = "stop"
 

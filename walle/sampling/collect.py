@@ -156,11 +156,13 @@ class LaneSampler:
         numbers: Sequence[int],  # the lanes' numbers in the run, which decide the streams of noise
         seed: int,
         start: LaneBlock | None = None,  # the lanes' states; None for new episodes
+        exact: bool = True,  # whether `start` and the actions since lead to the same states again
     ) -> None:
         """Starts episodes in all lanes, or continues from `start`."""
         self.lanes, self._actor, self._numbers = lanes, actor, tuple(numbers)
         self._noise = [ActionNoise(seed, number) for number in numbers]
         self._taken_at, self._taking_s = -math.inf, 0.0
+        self._seldom = _SELDOM if exact else 0
         self._begins = start is None
         if start is None:
             self._obs = lanes.reset()
@@ -199,7 +201,7 @@ class LaneSampler:
         """
         memory[:] = self._actor.state
         start = time.perf_counter()
-        if not states.size or start - self._taken_at < _SELDOM * self._taking_s:
+        if not states.size or start - self._taken_at < self._seldom * self._taking_s:
             return 0
         taken = self.lanes.state()
         self._taken_at = time.perf_counter()
