@@ -214,6 +214,11 @@ def _check_mode(config: Config) -> None:
             "sampler.collect=episodes resets all lanes with new seeds before every round, which"
             " EnvPool cannot do; use env.backend=auto"
         )
+    if config.env.on_error == "reset" and config.env.backend == "envpool":
+        raise ConfigError(
+            "env.on_error=reset with env.backend=envpool, which cannot step one lane alone; "
+            "use env.backend=auto, or env.on_error=stop"
+        )
     if config.whole_episodes and algos.load(name).capabilities.replay:
         raise ConfigError(
             f"sampler.collect=episodes with algo={name}, whose buffer holds steps and not episodes;"

@@ -31,7 +31,7 @@ from walle.system import identity
 # A run uses the values of environment variables in `env.kwargs`; its files never hold them.
 REFERENCE = "${oc.env:"
 MAY_CHANGE = (  # in a resumed run
-    *("callbacks", "checkpoint.every", "device", "learner.n", "learner.restarts"),
+    *("callbacks", "checkpoint.every", "device", "env.on_error", "learner.n", "learner.restarts"),
     *("learner.threads", "logger.print_every_s", "logger.progress", "logger.video_every"),
     *("logger.video_steps", "name", "objective", "sampler.address", "sampler.balance"),
     *("sampler.mismatch", "sampler.n", "sampler.nodes", "sampler.per_node", "sampler.pin"),
@@ -164,6 +164,8 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 f"{key}={value}, which the run has, is no longer a setting: {removed.instead}; to "
                 "use the run as it is, install the version of walle that its run.json names"
             )
+    if "env" in current:
+        current["env"].setdefault("on_error", "stop")  # which earlier versions did
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)
