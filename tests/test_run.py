@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,12 +11,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 
 from tests.conftest import largest_file, read
 from tests.test_training import learned
 from walle import training
 from walle.agent import checkpoint
 from walle.agent.callback import Callback
+from walle.config import config_directory
 from walle.run import _into_its_directory
 from walle.system import forkserver
 from walle.system.commands import command_of
@@ -364,3 +368,49 @@ def test_a_setting_of_sweeps_is_refused_without_a_sweep(refused, tmp_path):
     said = refused(*SMALL, "hydra.launcher.dry_run=true", f"hydra.run.dir={tmp_path / 'run'}")
     assert "hydra.launcher.dry_run=true is a setting of sweeps, and this is one run: add -m" in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_runs_that_start_at_the_same_time_have_directories_of_their_own(tmp_path):
+    arguments = [sys.executable, "-m", "walle.run", *SMALL, "total_steps=128", "algo.compile=false"]
+    quiet = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    environ = os.environ | {"PYTHONPATH": ROOT}
+    runs = [subprocess.Popen(arguments, env=environ, **quiet) for _ in range(4)]
+    errors = [run.communicate(timeout=100)[1].decode() for run in runs]
+    assert [run.returncode for run in runs] == [0] * 4, errors
+    assert len(list(tmp_path.glob("outputs/*/*/run.json"))) == 4
+
+
+def test_a_directory_is_named_after_the_microsecond():
+    """In single runs and in sweeps; a sweep with a name keeps it."""
+    with initialize_config_dir(str(config_directory()), version_base="1.3"):
+        nodes = [hydra_compose("config", return_hydra_config=True).hydra for _ in range(3)]
+        named = hydra_compose("config", ["name=mine"], return_hydra_config=True).hydra
+    found = {path for node in nodes for path in (node.run.dir, node.sweep.dir)}
+    assert len(found) == 6
+    assert {re.sub(r"\d", "0", path) for path in found} == {
+        f"{top}/0000-00-00/00-00-00-000000" for top in ("outputs", "multirun")
+    }
+    assert named.sweep.dir == "multirun/mine"
+
+
+@pytest.mark.slow
+def test_a_run_needs_no_locale_and_no_home(tmp_path):
+    """Nor a writable one, in a directory whose name has spaces and letters beyond ASCII."""
+    here = tmp_path / "Läufe von gestern"
+    here.mkdir()
+    bare = {key: os.environ[key] for key in ("PATH", "XDG_CACHE_HOME") if key in os.environ}
+    bare |= {"PYTHONPATH": ROOT, "LC_ALL": "C", "HOME": "/proc/none"}
+
+    def walle(*arguments):
+        words = [sys.executable, "-m", *arguments]
+        done = subprocess.run(words, cwd=here, env=bare, capture_output=True, timeout=100)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    walle("walle.run", *SMALL, "total_steps=128", "hydra.run.dir='ein Maß'")
+    walle("walle.run", "resume=ein Maß", "total_steps=256")
+    assert read_status(here / "ein Maß")["attempts"] == 2
+    assert "ein Maß" in walle("walle.eval", "ein Maß", "episodes=1")
+    walle("walle.run", "-m", *SMALL, "total_steps=128", "hydra.sweep.dir='ein Ü'")
+    assert read_status(here / "ein Ü" / "0")["state"] == "completed"

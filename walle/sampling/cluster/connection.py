@@ -26,7 +26,7 @@ class RayNode(NamedTuple):
     identity: str  # Ray's number of the node
     name: str  # host and the first digits of the number; for messages and files
     address: str  # the node's address in the network
-    cpus: int  # the cores that Ray may give away there
+    cpus: int  # the cores that Ray may use there
 
 
 class Connection:
@@ -45,7 +45,7 @@ class Connection:
         )
 
     def nodes(self) -> list[RayNode]:
-        """The nodes that live and have cores to give away, in the order of their names."""
+        """The nodes that live and have free cores, in the order of their names."""
         nodes = [
             RayNode(
                 node["NodeID"],
