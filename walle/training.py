@@ -50,7 +50,7 @@ from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.streams import kept_globals
 from walle.system.forkserver import end_orphans
-from walle.system.format import return_text
+from walle.system.format import count_text, return_text
 from walle.system.locks import run_directory
 from walle.system.machine import usable_cores
 from walle.system.run_files import update_status
@@ -97,6 +97,7 @@ def train(
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
         stored = without_removed(resumed["config"])
+        stored["env"]["on_error"] = config.env.on_error  # which may change
         for key in ("seed", "batch_size", "env", "algo", "net"):
             if stored[key] != settings[key]:
                 raise ConfigError(
@@ -221,8 +222,10 @@ class Training:
             stopped_by = agent.callbacks.stopped_by
             if (reason := stop_reason(stopped_by)) and signals.received is None:
                 agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
-            means = agent.recorder.eval_mean, agent.best, agent.recorder.tracker.return_mean
-            return RunResult(*means, agent.env_steps, timer.wall_s, signals.received, stopped_by)
+            tracker = agent.recorder.tracker
+            means = agent.recorder.eval_mean, agent.best, tracker.return_mean
+            counts = agent.env_steps, timer.wall_s
+            return RunResult(*means, *counts, signals.received, stopped_by, tracker.faults)
 
     def _make_sampling(
         self, signals: Signals, learners: Learners | None, trace: Path | None
@@ -469,6 +472,7 @@ class RunResult(NamedTuple):
         wall_s: seconds from start to end.
         signal: number of the signal that interrupted the run; None without a signal.
         stopped_by: the callback that stopped the run; None without one.
+        faults: steps of the environment that `env.on_error=reset` replaced.
     """
 
     eval_mean: float | None
@@ -478,15 +482,17 @@ class RunResult(NamedTuple):
     wall_s: float
     signal: int | None
     stopped_by: str | None = None
+    faults: int = 0
 
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""
+        faults = f", {count_text(self.faults, 'fault')} of the environment" if self.faults else ""
         if self.eval_mean is None:
-            return f"return {return_text(self.return_mean)}"
+            return f"return {return_text(self.return_mean)}{faults}"
         episodes = "no episode ended"
         if self.return_mean is not None:
             episodes = f"last episodes {return_text(self.return_mean)}"
-        return f"evaluation {return_text(self.eval_mean)}, {episodes}"
+        return f"evaluation {return_text(self.eval_mean)}, {episodes}{faults}"
 
     def objective(self, name: str) -> float | None:
         """The number that the setting `objective` names, for a sweep's optimizer."""

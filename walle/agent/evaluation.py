@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from walle.envs import EnvSpec, Lanes, make_lanes
+from walle.envs.lanes import restart, unusable
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed, kept_globals, seed_globals
@@ -108,18 +109,24 @@ def run_episodes(
     """Runs an episode in every lane; returns None if interrupted.
 
     `seeds` is None where the lanes take no new seeds. `act` takes raw observations [L, O] to
-    actions [L, *A]; `interrupted` is called before every step.
+    actions [L, *A]; `interrupted` is called before every step. A fault ends an episode before it.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)
+    if lanes.failed is not None:
+        restart(lanes, unusable(lanes, obs), obs)
     returns, lengths = np.zeros(n), np.zeros(n, np.int64)
     running = np.ones(n, np.bool_)
     while running.any() and lengths.max() < (lanes.episode_limit or LONGEST):
         if interrupted():
             return None
         step = lanes.step(act(np.asarray(obs, dtype)))
+        obs = step.obs
+        if lanes.failed is not None:
+            failed = unusable(lanes, obs, step.reward)
+            running &= ~failed
+            restart(lanes, failed, obs)
         returns += np.where(running, step.reward, 0.0)
         lengths += running
         running &= ~(step.terminated | step.truncated)
-        obs = step.obs
     return Evaluation(returns.tolist(), lengths.tolist())

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from walle.envs import EnvSpec, Lanes, make_lanes
-from walle.envs.lanes import Saving
+from walle.envs import EnvSpec, Lanes, Step, make_lanes
+from walle.envs.lanes import Saving, restart, unusable
 from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.streams import kept_globals, seed_globals
 from walle.types import AnyArray
@@ -59,7 +59,7 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     try:
         for number, found in enumerate(results):
             seed_globals(seed, "trial", number)
-            with closing(make_lanes(env, [0], seed)) as lane:
+            with closing(make_lanes(replace(env, on_error="stop"), [0], seed)) as lane:
                 lane.action_space.seed(seed)
                 found += [lane.reset().tobytes()]
                 for _ in range(1 if sum(seconds) > _TRIAL_S / 10 else _TIMED):
@@ -111,7 +111,7 @@ def _state_bytes(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
         for _ in range(trial.episodes):  # an episode must not depend on those before
             lane.reset()
             for action in actions[: trial.before]:
-                lane.step(action)
+                _step(lane, action)
         state = lane.state()
         if state is None:
             raise RolloutError("these lanes have no state that can be saved")
@@ -127,11 +127,18 @@ def _state_bytes(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
     return int(state.shape[1])
 
 
+def _step(lane: Lanes, action: AnyArray) -> Step:
+    step = lane.step(action)
+    if lane.failed is not None:
+        restart(lane, unusable(lane, step.obs, step.reward), step.obs)
+    return step
+
+
 def _results(lane: Lanes, actions: Sequence[AnyArray]) -> list[bytes]:
     """The results of steps and a reset, bit for bit."""
     results = []
     for action in actions:
-        step = lane.step(action)
+        step = _step(lane, action)
         final = step.final_obs if step.final_obs is not None else step.obs
         results += [np.asarray(x).tobytes() for x in (*step[:4], final)]
     return [*results, lane.reset().tobytes()]

@@ -152,7 +152,7 @@ class SlotFiller:
         # No two samplers have the same first lane, not even on different nodes.
         seed_globals(self._task.seed, "train", self._task.lanes[0], round_)
         filled = self._sampler.fill(slot.rollout, snapshot, round_, self.timer)
-        slot.steps[0], slot.lane_steps[:] = filled
+        slot.steps[0], slot.lane_steps[:], slot.faults[0] = filled
         self.timer.switch("send")
         slot.round[0] = round_
         slot.state_bytes[0] = self._sampler.export_states(slot.lane_states, slot.memory)
