@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
@@ -256,7 +257,7 @@ class CheckpointFiles:
         if self.replay is not None:
             self.replay.take_back(state["replay"]["inserted"])
             self._rows.append(self.replay)
-            state = {**state, "replay": {**state["replay"], "blocks": self._rows.blocks}}
+            state = {**state, "replay_blocks": self._rows.blocks}
         save_last(self.directory, {**self.stored, **state})
         if self.replay is not None:
             self._rows.forget()  # rows that only older checkpoints needed
@@ -266,20 +267,25 @@ class CheckpointFiles:
         """Writes best.pt."""
         save(self.directory / BEST, {**self.stored, **state})
 
-    def replay_size(self) -> dict[str, Any] | None:
+    def replay_size(self) -> dict[str, int] | None:
         """The numbers that say which rows of the replay buffer exist; None without a buffer."""
         if self.replay is None:
             return None
         return {"inserted": self.replay.inserted, "size": len(self.replay)}
 
-    def load_replay(self, saved: dict[str, Any]) -> None:
+    def load_replay(self, state: Mapping[str, Any]) -> None:
         """Fills the replay buffer with the rows of a checkpoint; see `ReplayFiles.load`."""
-        rows, replay = self._rows, self.replay
+        if self.replay is None:
+            return
+        load, read = (partial(f, self.replay) for f in (self._rows.load, self._rows.read))
+
+        def needed(state: Mapping[str, Any]) -> dict[str, Any]:
+            return {**state["replay"], "blocks": state.get("replay_blocks", ())}
+
         try:
-            if replay is not None:
-                rows.load(replay, **saved)
+            load(**needed(state))
         except CheckpointError as error:
-            end = _other(self.directory / LAST, lambda x: len(rows.read(replay, **x["replay"])) + 1)
+            end = _other(self.directory / LAST, lambda x: read(**needed(x)) is not None)
             raise CheckpointError(f"{error}{end}") from None
 
 
