@@ -99,13 +99,8 @@ def train(
     if resumed:
         file = checkpoint.resumed_file(directory / "checkpoints", resumed)
         keys = ("seed", "batch_size", "env", "algo", "net")
-        needed = {
-            "config": {**dict.fromkeys(keys), "env": {}},
-            "env_steps": 0,
-            "live": [],
-            "lanes": [],
-        }
-        checkpoint.check(file, resumed, {**needed, "recorder": {"wall_s": 0.0}})
+        needed = {"config": {**dict.fromkeys(keys), "env": {}}, "recorder": {"wall_s": 0.0}}
+        checkpoint.check(file, resumed, {**needed, "env_steps": 0, "live": [], "lanes": []})
         stored = without_removed(resumed["config"])
         stored["env"]["on_error"] = config.env.on_error  # which may change
         for key in keys:
