@@ -123,6 +123,7 @@ class Sweep:
                 "state": run.state,
                 "attempts": run.attempts,
                 "replacements": len(run.replacements),
+                "faults": int(run.status.get("faults") or 0),
                 **ends.loc[run.name].to_dict(),
             }
             for run in self.runs

@@ -33,7 +33,7 @@ def needed(options: argparse.Namespace, whom: str) -> Need:
 
 
 def same_in_walle(task: str, samples: int, samplers: int, max_lag: int) -> dict[str, object]:
-    """Walle's overrides for `hyperparameters.same`; most of its values are defaults."""
+    """Walle's overrides for `same`; most of its values are defaults."""
     return {
         **default_walle(task, 10**12, samplers, max_lag, seed=0),
         "batch_size": samples,
@@ -69,7 +69,7 @@ def peer(
     seed: int,
     steps: int,
 ) -> Program:
-    """Stable-Baselines3 or SBX with settings of benchmarks/hyperparameters.py."""
+    """Stable-Baselines3 or SBX with `settings`, one of the sets below."""
     threads = options.threads
     case = {"library": library, "task": options.task, "steps": steps, "seed": seed}
     words = json.dumps({**case, "threads": threads, **settings})

@@ -114,6 +114,7 @@ def learning_hash(run: Path) -> str:
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
                 timed = ("_s", "_share")  # seconds, or computed from seconds
+                row.pop("faults", None)  # which earlier versions lacked
                 kept = {_name(k, row): value for k, value in row.items() if not k.endswith(timed)}
                 digest.update(json.dumps([name, kept]).encode())
     return digest.hexdigest()[:16]

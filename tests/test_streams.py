@@ -1,6 +1,9 @@
+import random
 from itertools import product
 
 import numpy as np
+import pytest
+import torch
 
 from walle import streams
 
@@ -57,3 +60,39 @@ def test_a_streams_key_is_the_one_the_tree_shows():
     assert streams.afterwards_seed(7, 5) == sequence(4, 5).generate_state(1)[0]
     assert streams.afterwards_noise(7, 5).random() == noise(4, 5, 0)
     assert streams.agent_seed(7) == sequence(2).generate_state(1, np.uint64)[0] >> np.uint64(1)
+
+
+def draws():
+    return random.random(), np.random.random(), float(torch.rand((), dtype=torch.float64))
+
+
+def test_global_generators_have_streams_of_their_own():
+    with streams.kept_globals():
+        streams.seed_globals(7, "train", 5, 3)
+        words = np.random.SeedSequence(7, spawn_key=(5, 0, 5, 3)).generate_state(3).tolist()
+        ours = torch.Generator().manual_seed(words[2])
+        assert draws() == (
+            random.Random(words[0]).random(),
+            np.random.RandomState(words[1]).random(),
+            float(torch.rand((), dtype=torch.float64, generator=ours)),
+        )
+        keys = [("train", 0, 1), ("train", 0, 1, 0), ("train", 1, 0), ("evaluate",)]
+        keys += [("evaluate", 0), ("evaluate", 1), ("afterwards", 0), ("trial", 0)]
+        found = []
+        for key in keys:
+            streams.seed_globals(7, *key)
+            found += draws()
+        assert len(set(found)) == 3 * len(keys)
+
+
+def test_global_generators_are_given_back_after_an_error():
+    @streams.kept_globals()
+    def fail():
+        streams.seed_globals(0, "trial", 0)
+        raise ValueError("broke")
+
+    before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    with pytest.raises(ValueError, match="broke"):
+        fail()
+    after = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert after == before

@@ -9,6 +9,7 @@ import time
 
 import gymnasium as gym
 import numpy as np
+import torch
 
 
 class Constant(gym.Env):
@@ -306,6 +307,58 @@ gym.register("Rude-v0", entry_point="tests.toy:Rude")
 gym.register("Keeper-v0", entry_point="tests.toy:Keeper")
 
 
+class Lottery(gym.Env):
+    """Observes draws of the global generators: `random`, NumPy's and torch's; episodes of 7 steps.
+
+    The reward is NumPy's. Before step `begins` of an episode it draws nothing.
+    """
+
+    def __init__(self, begins=0):
+        self.observation_space = gym.spaces.Box(0, 1, (3,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        self._begins = begins
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        return self._draw(), {}
+
+    def step(self, action):
+        self._t += 1
+        obs = self._draw()
+        return obs, float(obs[1]), False, self._t == 7, {}
+
+    def _draw(self):
+        if self._t < self._begins:
+            return np.zeros(3)
+        return np.array([random.random(), np.random.random(), float(torch.rand(()))])
+
+
+gym.register("Lottery-v0", entry_point="tests.toy:Lottery")
+
+
+class Numbered(gym.Env):
+    """Observes how many of its kind this process has made."""
+
+    made = 0
+
+    def __init__(self):
+        self.observation_space = gym.spaces.Box(0, np.inf, (1,), np.float64)
+        self.action_space = gym.spaces.Discrete(2)
+        Numbered.made += 1
+        self._number = np.array([Numbered.made], np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._number, {}
+
+    def step(self, action):
+        return self._number, 1.0, False, False, {}
+
+
+gym.register("Numbered-v0", entry_point="tests.toy:Numbered")
+
+
 class FailsOnce(gym.Env):
     """Counts steps; at step `at` of the environment's life fails as `how` says, but only once.
 
@@ -365,3 +418,41 @@ class Stuck(gym.Env):
 
 
 gym.register("Stuck-v0", entry_point="tests.toy:Stuck")
+
+
+class Fragile(gym.Env):
+    """A drifting point whose step, or reset, fails now and then in the way that `how` names.
+
+    It fails with `chance`, as its random stream will have it, and in every step number `every` of
+    its life; its observations never depend on the actions.
+    """
+
+    def __init__(self, how="blind", every=None, chance=0.0, limit=8):
+        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self._how, self._every, self._chance, self._limit = how, every, chance, limit
+        self._life = 0
+
+    def _fails(self):
+        draw = self.np_random.random()
+        return draw < self._chance or (self._every and self._life % self._every == 0)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t = 0
+        if self._how == "reset" and self._life and self._fails():
+            self._life += 1
+            raise RuntimeError("no free place was found")
+        return self.np_random.random(2), {}
+
+    def step(self, action):
+        self._t += 1
+        self._life += 1
+        fails, obs, reward = self._fails(), self.np_random.random(2), float(action[0])
+        if fails and self._how == "raise":
+            raise RuntimeError("the simulation is unstable")
+        if fails and self._how in ("blind", "huge"):
+            obs[1] = np.nan if self._how == "blind" else np.inf
+        if fails and self._how == "reward":
+            reward = float("inf")
+        return obs, reward, False, self._t == self._limit, {}

@@ -12,6 +12,8 @@
         (3, round)                  the seed of all environments that begin anew before a round
         (4, episode)                an episode of an evaluation after training: its environment
         (4, episode, 0)             its action noise
+        (5, 0, lane, round, ...)    a sampler's global generators by first lane; 0: before it
+        (5, 1 to 3, ...)            those in evaluation k, in one after training, in the trial
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
 so all streams differ: a lane of fixed rounds uses only child 0, and the rounds of whole episodes
@@ -21,6 +23,9 @@ the sampler that runs it.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +36,7 @@ _NOISE, _EPISODE_ROUNDS = 0, 1
 _AGENT = 2
 _ANEW = 3
 _AFTERWARDS = 4
+_GLOBALS = {"train": (5, 0), "evaluate": (5, 1), "afterwards": (5, 2), "trial": (5, 3)}
 
 
 def env_seed(seed: int, lane: int, role: Role = "train") -> int:
@@ -97,6 +103,31 @@ def afterwards_noise(seed: int, episode: int) -> np.random.Generator:
 def agent_seed(seed: int) -> int:
     """The seed of 63 bits for the agent's generator."""
     return int(_sequence(seed, _AGENT).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+
+def seed_globals(seed: int, where: str, *numbers: int) -> None:
+    """Seeds the global generators: `random`, NumPy's and torch's (of the CPU)."""
+    import torch
+
+    # Three words: Mersenne twisters with equal seeds draw equal bits.
+    words = _sequence(seed, *_GLOBALS[where], *numbers).generate_state(3).tolist()
+    random.seed(words[0])
+    np.random.seed(words[1])
+    torch.default_generator.manual_seed(words[2])
+
+
+@contextmanager
+def kept_globals() -> Iterator[None]:
+    """Gives the global generators back as they were: the agent's process may be a user's."""
+    import torch
+
+    ours, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(ours)
+        np.random.set_state(numpys)
+        torch.set_rng_state(torchs)
 
 
 def _sequence(seed: int, *key: int) -> np.random.SeedSequence:

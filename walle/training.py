@@ -48,8 +48,9 @@ from walle.sampling.rounds import split_lanes
 from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.slots import RolloutShape, check_memory
+from walle.streams import kept_globals
 from walle.system.forkserver import end_orphans
-from walle.system.format import return_text
+from walle.system.format import count_text, return_text
 from walle.system.locks import run_directory
 from walle.system.machine import usable_cores
 from walle.system.run_files import update_status
@@ -95,11 +96,12 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
-        then = without_removed(resumed["config"])
+        stored = without_removed(resumed["config"])
+        stored["env"]["on_error"] = config.env.on_error  # which may change
         for key in ("seed", "batch_size", "env", "algo", "net"):
-            if then[key] != settings[key]:
+            if stored[key] != settings[key]:
                 raise ConfigError(
-                    f"the checkpoint in {directory} is another run's: it has {key}={then[key]}, "
+                    f"the checkpoint in {directory} is another run's: it has {key}={stored[key]}, "
                     f"and run.json has {settings[key]}; put the run's own checkpoint back"
                 )
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
@@ -108,14 +110,15 @@ def train(
 
     # What the user got wrong is refused here, before anything is written.
     problem, environment = make_problem(config)
-    make = partial(Training, config, directory, timer, problem, environment)
-    training = make(resumed)
+    make_training = partial(Training, config, directory, timer, problem, environment)
+    training = make_training(resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
             checkpoint.clear_remains(directory / "checkpoints", resumed)
         again = (resumed is not None or set_aside_previous(directory)) and not launched
-        write_provenance(directory, settings, list(overrides), resumed=resumed is not None)
+        differ = not environment.env.exact or config.sampler.lag.free_running
+        write_provenance(directory, settings, list(overrides), differ, resumed=resumed is not None)
         hash_ = identity or config_hash(config)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
         restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
@@ -134,7 +137,7 @@ def train(
                         raise WorkerError(f"{death}; {refused}") from death
                     events = EventLog()
                     events.replaced(str(death).partition(" ")[0], round_, str(death))
-                    training = make(resumed)
+                    training = make_training(resumed)
         if result.signal is not None:
             status.interrupted(result.signal)
         else:
@@ -186,6 +189,7 @@ class Training:
         config, timer = self.config, self.timer
         with ExitStack() as stack:
             stack.callback(end_orphans)
+            stack.enter_context(kept_globals())
             learners: Learners | None = None
             if config.learners > 1:  # besides the agent
                 # Most runs have one learner and can do without this import.
@@ -210,7 +214,7 @@ class Training:
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
             if self.resumed is None:
-                for line in warnings(config, self.problem.longest_episode):
+                for line in warnings(config, self.problem.longest_episode, self.environment.env):
                     agent.recorder.say(line)
 
             with suppress(Interrupted):
@@ -218,8 +222,10 @@ class Training:
             stopped_by = agent.callbacks.stopped_by
             if (reason := stop_reason(stopped_by)) and signals.received is None:
                 agent.recorder.say(f"{reason} after {agent.env_steps:,} steps")
-            means = agent.recorder.eval_mean, agent.best, agent.recorder.tracker.return_mean
-            return RunResult(*means, agent.env_steps, timer.wall_s, signals.received, stopped_by)
+            tracker = agent.recorder.tracker
+            means = agent.recorder.eval_mean, agent.best, tracker.return_mean
+            counts = agent.env_steps, timer.wall_s
+            return RunResult(*means, *counts, signals.received, stopped_by, tracker.faults)
 
     def _make_sampling(
         self, signals: Signals, learners: Learners | None, trace: Path | None
@@ -375,12 +381,11 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     Raises:
         ConfigError: several learners are configured, and they cannot share the updates.
     """
-    name = config.algo.name
     algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(
-            f"learner.shards={config.shards} with algo={name}, whose updates cannot be divided; "
-            "use learner.n=1, and learner.threads for more cores"
+            f"learner.shards={config.shards} with algo={config.algo.name}, whose updates cannot be "
+            "divided; use learner.n=1, and learner.threads for more cores"
         )
     return algorithm
 
@@ -434,13 +439,18 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
-def warnings(config: Config, longest_episode: int | None) -> Iterator[str]:
+def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:
     """Lines about settings that work, but perhaps not as they were meant."""
     n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (
             f"{n} samplers share {cores} cores: more than one for each core is faster only if "
             "environments wait; sampler.n=null takes a sampler for each core"
+        )
+    if not env.exact:
+        yield (
+            f"{env.id}: environments with equal seeds differ, by np.random, random, torch or "
+            "shared state, so bits depend on sampler.n; draw from self.np_random"
         )
     last = (longest_episode or 0) * lanes
     if last > total and not config.whole_episodes:
@@ -462,6 +472,7 @@ class RunResult(NamedTuple):
         wall_s: seconds from start to end.
         signal: number of the signal that interrupted the run; None without a signal.
         stopped_by: the callback that stopped the run; None without one.
+        faults: steps of the environment that `env.on_error=reset` replaced.
     """
 
     eval_mean: float | None
@@ -471,15 +482,17 @@ class RunResult(NamedTuple):
     wall_s: float
     signal: int | None
     stopped_by: str | None = None
+    faults: int = 0
 
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""
+        faults = f", {count_text(self.faults, 'fault')} of the environment" if self.faults else ""
         if self.eval_mean is None:
-            return f"return {return_text(self.return_mean)}"
+            return f"return {return_text(self.return_mean)}{faults}"
         episodes = "no episode ended"
         if self.return_mean is not None:
             episodes = f"last episodes {return_text(self.return_mean)}"
-        return f"evaluation {return_text(self.eval_mean)}, {episodes}"
+        return f"evaluation {return_text(self.eval_mean)}, {episodes}{faults}"
 
     def objective(self, name: str) -> float | None:
         """The number that the setting `objective` names, for a sweep's optimizer."""

@@ -135,6 +135,7 @@ class Filled(NamedTuple):
     # the steps of each lane if the lanes are packed into one column, one after the other; empty if
     # each lane has a column
     lane_steps: IntArray
+    faults: int = 0  # of the environment, see `env.on_error`
 
 
 def unique_lane_groups(lane: IntArray) -> list[IntArray]:

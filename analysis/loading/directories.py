@@ -18,7 +18,7 @@ import pandas as pd
 from walle.errors import cause_text
 
 Scalar = int | float | str | bool
-TYPES: dict[str, type] = dict.fromkeys(("attempts", "physical_cores"), int)
+TYPES: dict[str, type] = dict.fromkeys(("attempts", "faults", "physical_cores"), int)
 TYPES |= dict.fromkeys(("cores", "usable_cores", "overrides", "replacements"), list)
 RUN_FILES = ("status.json", "run.json", "iterations.csv")
 SWEEP_DEPTH = 4

@@ -2,7 +2,7 @@
 
     python ppo_training.py '{"library": "sbx", "task": "HalfCheetah-v5", "steps": 1000000, ...}'
 
-The settings are those of benchmarks/hyperparameters.py, and library (sb3 or sbx), task, steps,
+The settings are those of benchmarks/lineup.py, and library (sb3 or sbx), task, steps,
 seed, threads (torch's). After every round, learning included, it prints a line: steps, when it
 began and ended on the monotonic clock, steps in all, mean return of the last 100 episodes.
 """

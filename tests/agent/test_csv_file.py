@@ -159,3 +159,12 @@ def test_a_file_of_an_earlier_version_is_continued_under_its_old_columns(tmp_pat
     with pytest.raises(ValueError, match="has columns"):
         file.append([{"iteration": 3, "steps": 8}])
     file.close()
+
+
+def test_a_file_of_an_earlier_version_that_lacks_a_column_is_continued_without_it(tmp_path):
+    path = tmp_path / "iterations.csv"
+    path.write_text("iteration,return_mean\n1,4.0\n")
+    file = CsvFile(path, length=path.stat().st_size)
+    file.append([{"iteration": 2, "faults": 0, "return_mean": 8.0}])
+    file.close()
+    assert path.read_text() == "iteration,return_mean\n1,4.0\n2,8.0\n"

@@ -58,6 +58,7 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
         "learner.restarts": 0,
         "checkpoint.every": 5000,
         "device": "cpu",
+        "env.on_error": "reset",
         "logger.progress": "quiet",
         "logger.print_every_s": 3.0,
         "logger.video_every": 9000,

@@ -63,6 +63,26 @@ def test_there_is_room_for_all_actions_of_a_long_episode(limit):
     assert lanes.state().shape[1] <= found.state_bytes
 
 
+@pytest.mark.parametrize(
+    ("spec", "exact", "saving"),
+    [
+        (EnvSpec("CartPole-v1"), True, "pickle"),
+        (EnvSpec("HalfCheetah-v5"), True, "pickle"),
+        (EnvSpec("BipedalWalker-v3"), True, "none"),
+        (EnvSpec("tests.toy:Lottery-v0"), False, "pickle"),
+        (EnvSpec("tests.toy:Lottery-v0", {"begins": 6}), False, "pickle"),
+        (EnvSpec("tests.toy:Numbered-v0"), False, "pickle"),
+        (EnvSpec(LOCKED, {"leaves": 3}), False, "none"),
+    ],
+)
+def test_environments_that_differ_with_equal_seeds_are_found_out(spec, exact, saving):
+    """They draw from global generators, or share state."""
+    state = np.random.get_state()[1].tolist()
+    found = probe.probe(spec, seed=0).env
+    assert (found.exact, found.saving) == (exact, saving)
+    assert np.random.get_state()[1].tolist() == state
+
+
 @pytest.mark.parametrize("leaves", [None, 3])
 def test_every_environment_of_a_trial_is_closed(tmp_path, leaves):
     told = tmp_path / "told"

@@ -15,7 +15,7 @@ from walle.agent.checkpoint import CheckpointFiles
 from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
-from walle.errors import Interrupted
+from walle.errors import Interrupted, RolloutError
 from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.sampling import Sampling
@@ -155,6 +155,12 @@ class Agent:
         self.timer.switch("other")
         if failed is not None:
             raise failed
+        faults, episodes = self.recorder.tracker.faults, self.recorder.tracker.count
+        if round_.faults and faults > max(10, episodes / 1000):
+            raise RolloutError(
+                f"{faults} faults of the environment in {episodes:,} episodes: env.on_error=reset "
+                "is for 10, or for 1 in 1,000 episodes; mend the environment"
+            )
         draw_ahead(self.algorithm)
         self._call("on_round", RoundInfo, metrics=metrics)
         if self.checkpoints.are_due(self.env_steps):

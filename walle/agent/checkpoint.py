@@ -278,22 +278,27 @@ def earlier_state(
     """The newest state of the run in `directory`; None if it never wrote a checkpoint.
 
     Raises:
-        ConfigError: the checkpoint cannot be read, the run has reached `total_steps`, or one of
+        ConfigError: the checkpoint cannot be read, the run has ended at `total_steps`, or one of
             `callbacks` has stopped it.
     """
+    from walle.system.run_files import read_status
+
     checkpoints = directory / "checkpoints"
     if not any((checkpoints / name).exists() for name in (LAST, PREVIOUS)):
         say(f"{directory} has no checkpoint; the run starts again")
         return None
     state = load_last(checkpoints, say)
+    # Killed after its last round, a run has yet to write its last records.
+    ended = read_status(directory).get("state") == "completed"
+    target = state["config"]["total_steps"]
     done = total_steps is not None and state["env_steps"] >= total_steps
-    if done and not state.get("evaluation_is_due"):  # a signal may have interrupted the last one
+    if done and (ended or total_steps != target) and not state.get("evaluation_is_due"):
         raise ConfigError(
             f"total_steps={total_steps}: the run in {directory} has learned from "
             f"{state['env_steps']} steps already; give more total_steps to continue"
         )
     stopped_by = state.get("callbacks", {}).get("stopped_by")
-    if stopped_by in callbacks:
+    if stopped_by in callbacks and ended:
         raise ConfigError(
             f"callbacks={stopped_by}: it stopped the run in {directory} after "
             f"{state['env_steps']:,} steps; to continue all the same leave it out, as in "

@@ -13,6 +13,7 @@ Value = float | int | str | None
 Row = Mapping[str, Value]
 # Columns of earlier versions, under which a resumed run continues its file.
 RENAMED = dict.fromkeys(("minibatches", "epochs", "updates"), "gradient_steps")
+ADDED = ("faults",)  # columns that their files lack
 
 
 class CsvFile:
@@ -86,7 +87,8 @@ class CsvFile:
             self._create(tuple(rows[0]))
         text, known = "", self._columns or ()
         current = tuple(RENAMED.get(column, column) for column in known)
-        for row in rows:
+        for given in rows:
+            row = {k: v for k, v in given.items() if k in known or k not in ADDED}
             if tuple(row) not in (known, current):
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
             cells = ["" if x is None or x != x else x for x in row.values()]

@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from walle.envs import EnvSpec, Lanes, make_lanes
+from walle.envs.lanes import restart, unusable
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
-from walle.streams import evaluation_noise, evaluation_seed
+from walle.streams import evaluation_noise, evaluation_seed, kept_globals, seed_globals
 from walle.types import AnyArray, PolicySnapshot, layout_of
 
 
@@ -52,6 +53,7 @@ class Evaluator:
 
         With `stochastic`, every evaluation runs its episodes a second time with drawn actions.
         """
+        seed_globals(seed, "evaluate")
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
         # An environment may keep something across episodes; replayed ones do not.
         self._new = self._lanes.state() if env.saving == "pickle" else None
@@ -60,6 +62,7 @@ class Evaluator:
         self._actor, self._policy = Actor(policy, width, episodes, clip), policy
         self._streams, self._stochastic = seed, stochastic
 
+    @kept_globals()
     def evaluate(
         self, snapshot: PolicySnapshot, number: int, interrupted: Callable[[], bool]
     ) -> Evaluation | None:
@@ -85,6 +88,7 @@ class Evaluator:
         self, number: int, act: Callable[[AnyArray], AnyArray], interrupted: Callable[[], bool]
     ) -> Evaluation | None:
         n, seed = len(self._lanes), self._seed
+        seed_globals(self._streams, "evaluate", number)
         seeds = None if seed is None else [evaluation_seed(seed, i, number) for i in range(n)]
         if self._new is not None:
             self._lanes.restore(self._new)
@@ -105,18 +109,24 @@ def run_episodes(
     """Runs an episode in every lane; returns None if interrupted.
 
     `seeds` is None where the lanes take no new seeds. `act` takes raw observations [L, O] to
-    actions [L, *A]; `interrupted` is called before every step.
+    actions [L, *A]; `interrupted` is called before every step. A fault ends an episode before it.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)
+    if lanes.failed is not None:
+        restart(lanes, unusable(lanes, obs), obs)
     returns, lengths = np.zeros(n), np.zeros(n, np.int64)
     running = np.ones(n, np.bool_)
     while running.any() and lengths.max() < (lanes.episode_limit or LONGEST):
         if interrupted():
             return None
         step = lanes.step(act(np.asarray(obs, dtype)))
+        obs = step.obs
+        if lanes.failed is not None:
+            failed = unusable(lanes, obs, step.reward)
+            running &= ~failed
+            restart(lanes, failed, obs)
         returns += np.where(running, step.reward, 0.0)
         lengths += running
         running &= ~(step.terminated | step.truncated)
-        obs = step.obs
     return Evaluation(returns.tolist(), lengths.tolist())

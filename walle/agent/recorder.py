@@ -55,7 +55,7 @@ class EpisodeTracker:
         self._lanes = LaneReturns(len(sampler_of_lane))
         self._recent: deque[float] = deque(maxlen=window)
         self._recent_lengths: deque[int] = deque(maxlen=window)
-        self.count = 0
+        self.count = self.faults = 0
 
     def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
         """Adds a rollout; returns the episodes that ended in it, by step and then by lane."""
@@ -86,6 +86,7 @@ class EpisodeTracker:
             "returns": list(self._recent),
             "lengths": list(self._recent_lengths),
             "count": self.count,
+            "faults": self.faults,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -93,7 +94,7 @@ class EpisodeTracker:
         self._lanes.load_state_dict(state["lanes"])
         self._recent.extend(state["returns"])
         self._recent_lengths.extend(state["lengths"])
-        self.count = state["count"]
+        self.count, self.faults = state["count"], state.get("faults", 0)
 
     @property
     def return_mean(self) -> float | None:
@@ -184,6 +185,9 @@ class Recorder:
             dict(zip(EPISODE_COLUMNS, episode, strict=True)) for episode in episodes
         ]
         self._files["episodes"].append(rows)
+        if round_.faults:
+            self.tracker.faults += round_.faults
+            update_status(self.directory, faults=self.tracker.faults)
         row: dict[str, Value] = {
             "iteration": iteration.number,
             "env_steps": iteration.env_steps,
@@ -194,6 +198,7 @@ class Recorder:
             "policy_version": iteration.version,
             "lag_mean": float(iteration.lag.mean()),
             "lag_max": int(iteration.lag.max()),
+            "faults": round_.faults,
         }
         if round_.dropped is not None:  # no cells where rollouts are never dropped
             row["dropped_rollouts"] = len(round_.dropped)

@@ -36,17 +36,19 @@ _RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "video
 
 
 def write_provenance(
-    directory: Path, config: dict[str, Any], overrides: list[str], *, resumed: bool = False
+    directory: Path, config: dict[str, Any], overrides: list[str], differ: bool, *, resumed: bool
 ) -> None:
     """Writes run.json: command, code, versions, machine, threads; no environment variables.
 
-    The content of a resumed run's file stays; `resumptions` gets one more entry.
+    `differ` is whether the same settings may give other bits. The content of a resumed run's
+    file stays; `resumptions` gets one more entry.
     """
     provenance = {
         "command": os.environ.get(COMMAND_VARIABLE) or command_line(),
         "overrides": overrides,
         "config": config,
         "seed": config["seed"],
+        "bits_may_differ": differ,
         "started": timestamp(),
         "git": _git(),
         "versions": versions("hydra-core"),

@@ -11,7 +11,7 @@ from walle import algos
 from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, RaySampler
 from walle.errors import ConfigError
 from walle.system.importing import imported
-from walle.system.machine import usable_cores
+from walle.system.machine import usable_physical_cores
 
 CALLBACK_METHODS = (
     *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
@@ -98,7 +98,7 @@ def _checked_sampler(config: Config) -> Config:
                 f"sampler.slots={slots} with sampler.max_lag={lag.most}: {reason}; use "
                 f"sampler.slots={lag.slots}, or drop it"
             )
-        n = n or min(len(usable_cores()), lanes)
+        n = n or min(usable_physical_cores(), lanes)
         sampler = replace(sampler, n=n, slots=slots)
     if isinstance(sampler, RaySampler):
         _check_ray(config, sampler)
@@ -166,7 +166,7 @@ def _checked_learners(config: Config) -> Config:
                 f"the nearest value that fits: {_nearest_multiples(size, shards)}"
             )
     busy = 0 if config.sampler.lag.lock_step else config.n  # samplers, while the agent learns
-    idle = max(1, (len(usable_cores()) - busy) // learner.threads)
+    idle = max(1, (usable_physical_cores() - busy) // learner.threads)
     n = learner.n or min(shards, idle)
     if not divides and max(n, shards) > 1:
         setting = f"learner.n={n}" if n > 1 else f"learner.shards={shards}"
@@ -204,7 +204,7 @@ def _check_mode(config: Config) -> None:
     if config.sampler.name == "serial":
         mode = "serial"
     if config.rounds_vary and mode == "free":
-        setting = "sampler.collect=episodes" if config.whole_episodes else "algo.adapt"
+        setting = "sampler.collect=episodes" if config.whole_episodes else f"algo.name={name}"
         raise ConfigError(
             f"{setting} changes the length of rollouts and cannot run with sampler.max_lag=null,"
             " in which samplers would change at different times; use sampler.max_lag=0 or 1"
@@ -213,6 +213,11 @@ def _check_mode(config: Config) -> None:
         raise ConfigError(
             "sampler.collect=episodes resets all lanes with new seeds before every round, which"
             " EnvPool cannot do; use env.backend=auto"
+        )
+    if config.env.on_error == "reset" and config.env.backend == "envpool":
+        raise ConfigError(
+            "env.on_error=reset with env.backend=envpool, which cannot step one lane alone; "
+            "use env.backend=auto, or env.on_error=stop"
         )
     if config.whole_episodes and algos.load(name).capabilities.replay:
         raise ConfigError(

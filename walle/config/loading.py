@@ -22,7 +22,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import check_allowed, checked
-from walle.config.did_you_mean import cannot_have, explain, misplaced
+from walle.config.did_you_mean import cannot_have, explain, misplaced, unresolvable
 from walle.config.files import algorithms, config_directory
 from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
@@ -32,7 +32,7 @@ from walle.system.importing import check_import
 # A run uses the values of environment variables in `env.kwargs`; its files never hold them.
 REFERENCE = "${oc.env:"
 MAY_CHANGE = (  # in a resumed run
-    *("callbacks", "checkpoint.every", "device", "learner.n", "learner.restarts"),
+    *("callbacks", "checkpoint.every", "device", "env.on_error", "learner.n", "learner.restarts"),
     *("learner.threads", "logger.print_every_s", "logger.progress", "logger.video_every"),
     *("logger.video_steps", "name", "objective", "sampler.address", "sampler.balance"),
     *("sampler.mismatch", "sampler.n", "sampler.nodes", "sampler.per_node", "sampler.pin"),
@@ -95,7 +95,7 @@ def validate(composed: DictConfig) -> Config:
         top = _typed("", OmegaConf.create(rest), TopLevel)
         return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
+        raise ConfigError(explain(error)) from None
 
 
 def stored_config(directory: Path) -> dict[str, Any]:
@@ -170,6 +170,8 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 f"{key}={value}, which the run has, is no longer a setting: {removed.instead}; to "
                 "use the run as it is, install the version of walle that its run.json names"
             )
+    if "env" in current:
+        current["env"].setdefault("on_error", "stop")  # which earlier versions did
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)
@@ -286,14 +288,7 @@ def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
         values: Any = OmegaConf.to_container(OmegaConf.create({"kwargs": referring}), resolve=True)
         return {**kwargs, **values["kwargs"]}
     except OmegaConfBaseException as error:
-        raise ConfigError(f"env.kwargs={kwargs}: {_unresolvable(error)}") from None
-
-
-def _unresolvable(error: OmegaConfBaseException) -> str:
-    """Why a reference has no value, and the fix, in one line."""
-    reason = str(error).splitlines()[0]
-    fix = "set the variable" if "Environment variable" in reason else "correct the reference"
-    return f"{reason}; {fix}"
+        raise ConfigError(f"env.kwargs={kwargs}: {unresolvable(error)}") from None
 
 
 def config_hash(config: Config) -> str:

@@ -21,6 +21,7 @@ class EnvConfig:
     episode_limit: int | None = positive()
     action: str = one_of("rescale", "clip", "raw")
     time_feature: bool
+    on_error: str = one_of("stop", "reset")
 
 
 @dataclass(kw_only=True)

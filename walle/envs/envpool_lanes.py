@@ -17,7 +17,7 @@ import numpy as np
 from walle.envs.lanes import EnvSpec, StateArray, Step, supported_actions
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
-from walle.types import AnyArray
+from walle.types import AnyArray, BoolArray, IntArray
 
 _SET_BY_WALLE = ("batch_size", "env_type", "max_episode_steps", "num_envs", "num_threads", "seed")
 
@@ -30,6 +30,7 @@ class EnvpoolLanes:
     """
 
     moves = False
+    failed: BoolArray | None = None  # so that `only` is never given
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         self._lanes = list(lanes)
@@ -54,14 +55,18 @@ class EnvpoolLanes:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
+    def reset(
+        self,
+        seeds: Sequence[int] | None = None,
+        only: IntArray | None = None,  # noqa: ARG002
+    ) -> AnyArray:
         """Starts a new episode in every lane; returns [L, O]."""
         if seeds is not None:
             raise ConfigError("env.backend=envpool cannot start an episode from a new seed")
         obs: AnyArray = self._pool.reset()[0].copy()
         return obs
 
-    def step(self, action: AnyArray) -> Step:
+    def step(self, action: AnyArray, only: IntArray | None = None) -> Step:  # noqa: ARG002
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         result = self._pool.step(np.ascontiguousarray(action, self._action_dtype))
         obs, reward, terminated, truncated, _ = result

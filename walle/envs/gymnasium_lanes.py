@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,9 +14,9 @@ from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_act
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
-from walle.errors import ConfigError, RestoreError, RolloutError
+from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
 from walle.streams import Role, env_seed
-from walle.types import AnyArray
+from walle.types import AnyArray, BoolArray, IntArray
 
 _MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
 
@@ -45,8 +46,9 @@ class GymnasiumLanes:
         self._moved = bool(np.any(self._first_action))
         self._action_dtype = None if isinstance(self.action_space, gym.spaces.Box) else np.int64
         self._frame_skip = spec.frame_skip
-        self._seeds: list[int] | list[None] = [env_seed(seed, lane, role) for lane in self._lanes]
+        self._seeds: list[int | None] = [env_seed(seed, lane, role) for lane in self._lanes]
         n = len(self._lanes)
+        self.failed: BoolArray | None = np.zeros(n, np.bool_) if spec.on_error == "reset" else None
         self._obs = np.zeros((n, *first.observation_space.shape), first.observation_space.dtype)
         self._final_obs = np.zeros_like(self._obs)
         self._reward = np.zeros(n)
@@ -59,14 +61,29 @@ class GymnasiumLanes:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Starts a new episode in every lane; returns [L, O]."""
+    def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
+        """See `Lanes.reset`."""
         if seeds is not None:
             self._seeds = list(seeds)
-        for i in range(len(self)):
-            self._obs[i] = self._reset_lane(i)
-        self._seeds = [None] * len(self)
+        for i in range(len(self)) if only is None else only.tolist():
+            if self.failed is not None:
+                self.failed[i] = False
+            try:
+                self._obs[i] = self._reset_lane(i)
+                self._seeds[i] = None
+            except Exception as error:  # noqa: BLE001
+                self._note(error, i)
+                if (seed := self._seeds[i]) is not None:  # it may not have reached the generator
+                    self._seeds[i] = seed + 1
         return self._obs
+
+    def _note(self, error: Exception, i: int) -> None:
+        if self.failed is None:
+            raise error
+        self.failed[i], self._reward[i] = True, np.nan
+        self._terminated[i] = self._truncated[i] = False
+        lines = [what_went_wrong(error), *getattr(error, "__notes__", [])]
+        print(f"env.on_error=reset: {'; '.join(lines)}", file=sys.stderr, flush=True)
 
     def _reset_lane(self, i: int) -> AnyArray:
         env = self._envs[i]
@@ -83,20 +100,23 @@ class GymnasiumLanes:
         issue_mujoco_warnings(f"lane {self._lanes[i]}")
         return obs
 
-    def step(self, action: AnyArray) -> Step:
+    def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         any_ended = False
-        self._steps += 1
+        self._steps += only is None
         action = np.asarray(action, self._action_dtype)
-        for i in range(len(self)):
+        for i in range(len(self)) if only is None else only.tolist():
             if self._saving == "replay":
                 self._episodes[i].add(action[i])
-            obs, ended = self._step_lane(i, action[i])
-            if ended:
-                any_ended = True
-                self._final_obs[i] = obs
-                obs = self._reset_lane(i)
-            self._obs[i] = obs
+            try:
+                obs, ended = self._step_lane(i, action[i])
+                if ended:
+                    any_ended = True
+                    self._final_obs[i] = obs
+                    obs = self._reset_lane(i)
+                self._obs[i] = obs
+            except Exception as error:  # noqa: BLE001
+                self._note(error, i)
         final_obs = self._final_obs if any_ended else None
         return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
-from walle.errors import ConfigError
-from walle.types import ActionSpace, AnyArray, BoolArray
+from walle.errors import ConfigError, RolloutError
+from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
 Saving = Literal["pickle", "replay", "none"]
 StateArray = npt.NDArray[np.uint8]
@@ -39,6 +39,10 @@ class EnvSpec:
     # how a Gymnasium environment's state is saved: "pickle", or "replay" of the episode's actions;
     # "none" if neither works. `walle.envs.probe` chooses
     saving: Saving = "pickle"
+    # whether lanes with equal seeds agree, whatever the global generators do: tested there
+    exact: bool = True
+    # "stop" raises what the environment raises; "reset" notes it, see `Lanes.failed`
+    on_error: str = "stop"
 
     @classmethod
     def of(cls, settings: Any, kwargs: dict[str, Any]) -> EnvSpec:
@@ -79,9 +83,12 @@ class Lanes(Protocol):
         env_action_space: the environment's own, before it is rescaled or counted from 0.
         episode_limit: environment steps after which an episode is truncated, if any.
         moves: whether `state` and `restore` take microseconds a lane.
+        failed: with `env.on_error=reset`, [L] the lanes that raised an exception since their last
+            reset, whose results have no meaning; else None.
     """
 
     moves: bool
+    failed: BoolArray | None
     observation_space: gym.spaces.Box
     action_space: ActionSpace
     env_action_space: ActionSpace
@@ -90,15 +97,20 @@ class Lanes(Protocol):
     def __len__(self) -> int:
         """The number of lanes, L."""
 
-    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Starts a new episode in every lane; returns the first observations, [L, *O].
+    def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
+        """Starts a new episode in every lane, or in those with the indices `only`.
+
+        Returns the lanes' current observations, [L, *O].
 
         The first call seeds each lane's random stream. A later call continues the streams, or
         seeds them again from `seeds`, which has one integer a lane.
         """
 
-    def step(self, action: AnyArray) -> Step:
-        """Applies action[i] ([L, *A], or [L] when discrete) to lane i."""
+    def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
+        """Applies action[i] ([L, *A], or [L] when discrete) to lane i.
+
+        With `only`, the other lanes do nothing, and their results have no meaning.
+        """
 
     def state(self) -> StateArray | None:
         """All that the lanes' future depends on, a row of bytes a lane: [L, W].
@@ -140,3 +152,30 @@ def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any]:
     if isinstance(space, gym.spaces.MultiDiscrete):
         return gym.spaces.MultiDiscrete(space.nvec), space.start.astype(np.int64)
     return space, 0
+
+
+def unusable(lanes: Lanes, *results: AnyArray) -> BoolArray:
+    """The lanes, [L], that raised an exception, or whose `results`, [L, ...], are not finite."""
+    bad = np.zeros(len(lanes), np.bool_) if lanes.failed is None else lanes.failed.copy()
+    for values in results:
+        bad |= ~np.isfinite(values).reshape(len(bad), -1).all(1)
+    return bad
+
+
+def restart(lanes: Lanes, bad: BoolArray, obs: AnyArray, earlier: Sized = ()) -> list[int]:
+    """Starts new episodes in the lanes `bad`, [L], until `obs`, [L, *O], has usable ones.
+
+    Returns a lane's index for every start. Raises RolloutError if they, with those in `earlier`,
+    are more than ten a lane.
+    """
+    starts: list[int] = []
+    while bad.any():
+        starts += np.flatnonzero(bad).tolist()
+        if len(earlier) + len(starts) > 10 * len(bad):
+            raise RolloutError(
+                "env.on_error=reset: the environment fails in the first step of every episode, or "
+                "before it: mend the environment"
+            )
+        obs[bad] = lanes.reset(only=np.flatnonzero(bad))[bad]
+        bad = bad & unusable(lanes, obs)
+    return starts

@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 
 from walle.envs.lanes import Lanes, StateArray, Step
-from walle.types import AnyArray
+from walle.types import AnyArray, IntArray
 
 
 class _Wrapped:
@@ -16,7 +16,7 @@ class _Wrapped:
 
     def __init__(self, lanes: Lanes) -> None:
         self._inner = lanes
-        self.moves = lanes.moves
+        self.moves, self.failed = lanes.moves, lanes.failed
         self.observation_space = lanes.observation_space
         self.action_space = lanes.action_space
         self.env_action_space = lanes.env_action_space
@@ -25,8 +25,8 @@ class _Wrapped:
     def __len__(self) -> int:
         return len(self._inner)
 
-    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        return self._inner.reset(seeds)
+    def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
+        return self._inner.reset(seeds, only)
 
     def state(self) -> StateArray | None:
         return self._inner.state()
@@ -79,9 +79,9 @@ class RescaledActions(_Wrapped):
         self._map = ActionMap(lanes.action_space, rescale=rescale)
         self.action_space = self._map.given
 
-    def step(self, action: AnyArray) -> Step:
+    def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Applies the transformed actions."""
-        return self._inner.step(self._map(action))
+        return self._inner.step(self._map(action), only)
 
 
 class TimeFeature(_Wrapped):
@@ -101,15 +101,15 @@ class TimeFeature(_Wrapped):
         self._scale = scale
         self._t = np.zeros(len(lanes))
 
-    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Starts a new episode in every lane."""
-        self._t[:] = 0
-        return self._append(self._inner.reset(seeds))
+    def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
+        """Starts new episodes and their clocks."""
+        self._t[... if only is None else only] = 0
+        return self._append(self._inner.reset(seeds, only))
 
-    def step(self, action: AnyArray) -> Step:
+    def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Steps the lanes and their clocks."""
-        step = self._inner.step(action)
-        self._t += 1
+        step = self._inner.step(action, only)
+        self._t[... if only is None else only] += 1
         final_obs = None if step.final_obs is None else self._append(step.final_obs)
         self._t[step.terminated | step.truncated] = 0
         return step._replace(obs=self._append(step.obs), final_obs=final_obs)

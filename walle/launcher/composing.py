@@ -212,7 +212,8 @@ def hydra_config(config: DictConfig) -> Iterator[None]:
 
 def requested_overrides(context: HydraContext, master: DictConfig) -> list[Override]:
     """The overrides of the command line and of the sweeper's settings, parsed."""
-    texts = [str(override) for override in master.hydra.overrides.task]
+    # With their references: reading an entry would resolve it.
+    texts = list(cast(Any, OmegaConf.to_container(master.hydra.overrides.task, resolve=False)))
     params = OmegaConf.select(master, "hydra.sweeper.params") or {}
     texts += [f"{key}={value}" for key, value in params.items()]
     parser = OverridesParser.create(config_loader=context.config_loader)

@@ -1,1 +1,1 @@
-"""Learning: losses, returns, the trust region, Adam, compiled code, learners, replay."""
+"""Learning: losses, returns, trust region, Adam, replay, steps in PyTorch and C++, learners."""

@@ -1,9 +1,11 @@
 """A gradient step in PyTorch, by one learner or by several.
 
-A minibatch is divided into a fixed number of shards. Each learner of a `Team` computes the
-gradients of its share of the shards, the team gathers all gradients, and every learner adds them in
-the shards' order and applies the sum. The configuration fixes the shards, so the parameters are the
-same bits for any number of learners; one shard is the plain step on the whole minibatch.
+Each learner is a process with the same parameters, the same round and the same random orders (see
+`walle.learning.sharing.learners`), so all take the same minibatches. A minibatch is divided into a
+fixed number of shards. Each learner computes the gradients of its share of the shards, the `Team`
+gathers all gradients, and every learner adds them in the shards' order and applies the sum. The
+configuration fixes the shards, so the parameters are the same bits for any number of learners; one
+shard is the plain step on the whole minibatch.
 
 `Optimizer` takes such steps in passes over the rows of a round. `Updates` takes blocks of them on
 minibatches from a replay buffer. `walle.learning.native` has the same two in C++.
@@ -41,6 +43,8 @@ class Stage(NamedTuple):
     # (state, gradient [P], numbers [I]) -> (the state after the step, numbers to log)
     apply: Callable[[Any, Tensor, Tensor], tuple[Any, Tensor]]
     minibatch: int = 0  # the number of its minibatch in a block of updates, from 0
+    # (state, batch) -> what `apply` returns: both parts compiled as one, for undivided minibatches
+    undivided: Callable[[Any, Batch], tuple[Any, Tensor]] | None = None
 
 
 class Minibatch(NamedTuple):
@@ -59,15 +63,17 @@ def take_step(
 
     Every learner of `team` must call it with the same state.
     """
-    parts = [stage.gradient(state, shard) for shard in minibatch.shards]
-    gradient, numbers = parts[0]
-    if (count := len(minibatch.weights)) > 1:
-        rows = [torch.cat(part) for part in parts]
-        first = dealt(count, team.rank, team.size).start
-        gathered = team.gather(count, len(rows[0]), lambda shard: rows[shard - first])
-        total = gathered[0] * minibatch.weights[0]
-        for row, weight in zip(gathered[1:], minibatch.weights[1:], strict=True):
-            total = total + row * weight
+    if stage.undivided and len(minibatch.weights) == 1:
+        return stage.undivided(state, minibatch.shards[0])
+    ours = [stage.gradient(state, shard) for shard in minibatch.shards]
+    gradient, numbers = ours[0]
+    if (shards := len(minibatch.weights)) > 1:
+        packed = [torch.cat(pair) for pair in ours]  # gradient and numbers, one vector a shard
+        first = dealt(shards, team.rank, team.size).start  # our first shard among those of all
+        of_all = team.gather(shards, len(packed[0]), lambda shard: packed[shard - first])
+        total = of_all[0] * minibatch.weights[0]
+        for vector, weight in zip(of_all[1:], minibatch.weights[1:], strict=True):
+            total = total + vector * weight
         gradient, numbers = total[: len(gradient)], total[len(gradient) :]
     return stage.apply(state, gradient, numbers)
 
@@ -86,29 +92,37 @@ def gradient_of(
     return grad, torch.stack((value, *numbers)).detach()
 
 
-def compiled(stage: Stage, state: Any, batch: Batch) -> Stage:
-    """The stage compiled by `torch.compile`, its gradient for batches shaped like `batch`.
+def compiled(stage: Stage, state: Any, minibatch: Minibatch) -> Stage:
+    """The stage compiled by `torch.compile`, for minibatches whose shards have these shapes.
 
-    The gradients of other batches, such as the last minibatch of a pass, stay eager, so that the
-    bits of a step never depend on the shapes that came before.
+    Others, such as the last minibatch of a pass, stay eager, so that the bits of a step never
+    depend on the shapes that came before.
     """
     # Torch's own default is below the world-writable /tmp; one function needs no pool of compilers.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_directory() / "inductor"))
+    cache = str(cache_directory(for_code=True) / "inductor")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    # A memory's gradient calls hundreds of kernels: from C++ in two thirds of the time.
-    options = {"cpp_wrapper": leaves(batch)[0].device.type == "cpu"}
-    program = torch.compile(stage.gradient, dynamic=False, options=options)
-    apply = torch.compile(stage.apply, dynamic=False, options=options)
-    shapes = [x.shape for x in leaves(batch)]
-    with torch.no_grad():
-        apply(state, *program(state, batch))
+    shapes = [x.shape for x in leaves(minibatch.shards[0])]
 
-    def gradient(state: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        same = [x.shape for x in leaves(batch)] == shapes
-        result: tuple[Tensor, Tensor] = (program if same else stage.gradient)(state, batch)
-        return result
+    def program(function: Callable[[Any, Batch], Any]) -> Callable[[Any, Batch], Any]:
+        # A memory's gradient calls hundreds of kernels: from C++ in two thirds of the time.
+        options = {"cpp_wrapper": leaves(minibatch.shards[0])[0].device.type == "cpu"}
+        fast = torch.compile(function, dynamic=False, options=options)
+        with torch.no_grad():
+            fast(state, minibatch.shards[0])
 
-    return stage._replace(gradient=gradient, apply=apply)
+        def call(state: Any, batch: Batch) -> Any:
+            same = [x.shape for x in leaves(batch)] == shapes
+            return (fast if same else function)(state, batch)
+
+        return call
+
+    def undivided(state: Any, batch: Batch) -> tuple[Any, Tensor]:
+        return stage.apply(state, *stage.gradient(state, batch))
+
+    if len(minibatch.weights) == 1:
+        return stage._replace(undivided=program(undivided))
+    return stage._replace(gradient=program(stage.gradient))
 
 
 def batch_rows(batch: Batch) -> int:
@@ -194,7 +208,7 @@ class Optimizer:
         """Compiles the gradient of a full minibatch's shard; `data` is an example of a batch."""
         first = next(minibatches(data, None, minibatch_size, self._shards, self.team))
         self._gradient(state, first.shards[0])  # eagerly, for the names of its numbers
-        self._stage = compiled(self._stage, state, first.shards[0])
+        self._stage = compiled(self._stage, state, first)
 
     def minimise(
         self,
@@ -281,7 +295,7 @@ class Updates:
 
     def compile(self, state: Any, minibatches: Tensor, noise: Tensor) -> None:
         """Compiles the gradients, for arguments of these shapes; see `run`."""
-        example = self._minibatch(minibatches[0, 0], noise[0, 0]).shards[0]
+        example = self._minibatch(minibatches[0, 0], noise[0, 0])
         once = {stage.gradient: stage for stage in self._stages}
         kinds = {key: compiled(stage, state, example) for key, stage in once.items()}
         self._stages = [

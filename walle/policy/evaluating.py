@@ -16,7 +16,7 @@ from walle.agent.evaluation import Evaluation, run_episodes
 from walle.envs import make_lanes
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy, load
-from walle.streams import afterwards_noise, afterwards_seed
+from walle.streams import afterwards_noise, afterwards_seed, kept_globals, seed_globals
 from walle.system.format import count_text
 from walle.types import AnyArray
 
@@ -163,6 +163,7 @@ def evaluate(
     return Result(loaded.origin, loaded.spec.id, seed, deterministic, returns, lengths)
 
 
+@kept_globals()
 def _run(policy: Policy, numbers: Sequence[int], seed: int, deterministic: bool) -> Evaluation:
     """Runs the episodes with these numbers side by side, in new environments."""
     actor = policy.actor(len(numbers))
@@ -176,6 +177,7 @@ def _run(policy: Policy, numbers: Sequence[int], seed: int, deterministic: bool)
     seeds = None
     if policy.spec.backend != "envpool":  # whose lanes take no new seeds
         seeds = [afterwards_seed(seed, number) for number in numbers]
+    seed_globals(seed, "afterwards", numbers[0])
     with closing(make_lanes(policy.spec, numbers, seed, "evaluate")) as lanes:
         evaluation = run_episodes(lanes, seeds, act)
     assert evaluation is not None

@@ -8,30 +8,40 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from walle.envs import Lanes
+from walle.envs.lanes import restart, unusable
 from walle.errors import RolloutError
 from walle.sampling.actor import Actor
 from walle.sampling.lane_book import LaneBlock
 from walle.streams import ActionNoise
 from walle.timing import Timer
-from walle.types import SIDE_BY_SIDE, AnyArray, Filled, PolicySnapshot, Rollout
+from walle.types import SIDE_BY_SIDE, AnyArray, BoolArray, Filled, PolicySnapshot, Rollout
 
 _SELDOM = 200  # the states of lanes are taken at most every so many times their own cost
+Fault = tuple[int, int]  # the step and the column of a lane that failed
 
 
 @torch.inference_mode()
-def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Timer) -> None:
-    """Fills `out` with T steps of all lanes; `out.obs[0]` must hold the current observations.
+def collect(
+    lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Timer, first: int = 0
+) -> list[Fault]:
+    """Fills `out` from step `first` on; `out.obs[first]` must hold the current observations.
 
-    The policy draws with `noise`, [T, L, *N]. Does not write `lane`, `policy_version` and `state`.
+    The policy draws with `noise`, [T - first, L, *N]. Does not write `lane`, `policy_version` and,
+    without a fault, `state`. Returns the faults that `env.on_error=reset` tolerated.
     Raises RolloutError if an observation, a reward or the policy's output is not finite.
     """
-    policy, actions = actor.policy, torch.from_numpy(out.action)
-    dist_params = torch.empty(*out.reward.shape, policy.dist_params_size)
+    policy, actions = actor.policy, torch.from_numpy(out.action[first:])
+    dist_params = torch.empty(*out.reward[first:].shape, policy.dist_params_size)
     scaled = policy.scale_noise(actor.params, torch.from_numpy(noise))
+    faults: list[Fault] = []
+    if lanes.failed is not None:
+        bad = unusable(lanes, out.obs[first])
+        faults += [(first, i) for i in restart(lanes, bad, out.obs[first])]
     for t, (noise_t, dist_params_t, action) in enumerate(
-        zip(scaled, dist_params, actions, strict=True)
+        zip(scaled, dist_params, actions, strict=True), first
     ):
         timer.switch("act")
         policy.sample(dist_params_t.copy_(actor.dist_params(out.obs[t])), noise_t, action)
@@ -45,11 +55,62 @@ def collect(lanes: Lanes, actor: Actor, noise: AnyArray, out: Rollout, timer: Ti
             ended = step.terminated | step.truncated
             out.final_obs[t, ended] = step.final_obs[ended]
             actor.forget(ended)
+        if lanes.failed is not None and (bad := _failed(lanes, out, t)).any():
+            faults += _step_again(lanes, actor, out, t, bad, noise_t, dist_params_t)
     timer.switch("act")
     dist = policy.distribution(actor.params, dist_params)
-    out.log_prob[:] = policy.log_prob(dist, actions).numpy()
+    out.log_prob[first:] = policy.log_prob(dist, actions).numpy()
     timer.switch("other")
-    check_finite(out)
+    check_finite(out.between(first, len(out.reward)))
+    return faults
+
+
+def _failed(lanes: Lanes, out: Rollout, t: int) -> BoolArray:
+    """The lanes, [L], whose step t, or the start of an episode after it, cannot be used."""
+    bad = unusable(lanes, out.reward[t], out.obs[t + 1])
+    bad |= out.ended[t] & unusable(lanes, out.final_obs[t])
+    return bad
+
+
+def _step_again(
+    lanes: Lanes,
+    actor: Actor,
+    out: Rollout,
+    t: int,
+    bad: BoolArray,
+    noise: Tensor,  # [L, *N] of step t
+    dist_params: Tensor,  # [L, H] of step t; those of new steps are written here
+) -> list[Fault]:
+    """Replaces step t of the lanes `bad` by the first step of their next episodes.
+
+    Their episodes are truncated after step t - 1, whose successor is the observation at which step
+    t failed. After the step before a rollout the learner uses that observation's value anyway.
+    """
+    faults: list[Fault] = []
+    while bad.any() and torch.isfinite(dist_params).all():  # else the policy has diverged
+        cut = bad & ~out.ended[t - 1] if t else np.zeros_like(bad)
+        if t:
+            out.truncated[t - 1, cut] = True
+            out.final_obs[t - 1, cut] = out.obs[t, cut]
+        elif out.begins.size:
+            out.begins[bad], out.state[bad] = True, 0
+        faults += [(t - int(cut[i]), i) for i in restart(lanes, bad, out.obs[t], faults)]
+        memory = actor.state.copy()
+        actor.forget(bad)
+        fresh = actor.dist_params(out.obs[t])
+        actor.state[~bad] = memory[~bad]
+        action = torch.from_numpy(out.action[t].copy())
+        actor.policy.sample(fresh, noise, action)
+        dist_params[bad] = fresh[bad]
+        out.action[t, bad] = action.numpy()[bad]
+        step = lanes.step(out.action[t], np.flatnonzero(bad))
+        out.obs[t + 1, bad], out.reward[t, bad] = step.obs[bad], step.reward[bad]
+        out.terminated[t, bad], out.truncated[t, bad] = step.terminated[bad], step.truncated[bad]
+        if step.final_obs is not None:
+            out.final_obs[t, bad] = step.final_obs[bad]
+            actor.forget(bad & out.ended[t])
+        bad = bad & _failed(lanes, out, t)
+    return faults
 
 
 def check_finite(rollout: Rollout) -> None:
@@ -95,11 +156,13 @@ class LaneSampler:
         numbers: Sequence[int],  # the lanes' numbers in the run, which decide the streams of noise
         seed: int,
         start: LaneBlock | None = None,  # the lanes' states; None for new episodes
+        exact: bool = True,  # whether `start` and the actions since lead to the same states again
     ) -> None:
         """Starts episodes in all lanes, or continues from `start`."""
         self.lanes, self._actor, self._numbers = lanes, actor, tuple(numbers)
         self._noise = [ActionNoise(seed, number) for number in numbers]
         self._taken_at, self._taking_s = -math.inf, 0.0
+        self._seldom = _SELDOM if exact else 0
         self._begins = start is None
         if start is None:
             self._obs = lanes.reset()
@@ -123,9 +186,11 @@ class LaneSampler:
         rollout.begins[:], self._begins = self._begins, False
         noise = self._actor.policy.noise
         draws = [noise(stream.of_round(round_), steps) for stream in self._noise]
-        collect(self.lanes, self._actor, np.stack(draws, 1), rollout, timer)
+        faults = collect(self.lanes, self._actor, np.stack(draws, 1), rollout, timer)
+        if faults:  # repeating the actions alone would not restart the lanes: save their states
+            self._taken_at = -math.inf
         self._obs = rollout.obs[-1].copy()
-        return Filled(steps, SIDE_BY_SIDE)
+        return Filled(steps, SIDE_BY_SIDE, len(faults))
 
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:
         """Writes what the lanes' future depends on, besides the last observation.
@@ -136,7 +201,7 @@ class LaneSampler:
         """
         memory[:] = self._actor.state
         start = time.perf_counter()
-        if not states.size or start - self._taken_at < _SELDOM * self._taking_s:
+        if not states.size or start - self._taken_at < self._seldom * self._taking_s:
             return 0
         taken = self.lanes.state()
         self._taken_at = time.perf_counter()

@@ -15,7 +15,7 @@ import numpy as np
 
 from walle.envs import Lanes
 from walle.sampling.actor import Actor
-from walle.sampling.collect import collect
+from walle.sampling.collect import Fault, collect
 from walle.streams import episode_action_noise, episode_env_seed
 from walle.timing import Timer
 from walle.types import (
@@ -100,31 +100,26 @@ class EpisodeSampler:
         self._actor.load(snapshot)
         scratch = self._scratch = self._scratch or _side_by_side(out, self._numbers)
         quota = episodes_of_lanes(snapshot.episodes, self._numbers.tolist(), self._all_lanes)
-        steps = self._run_episodes(scratch, quota, round_, timer)
+        keys = [(self._seed, int(number), round_) for number in self._numbers]
+        noise = [episode_action_noise(*key) for key in keys]
+        scratch.obs[0] = self.lanes.reset([episode_env_seed(*key) for key in keys])
+        steps, faults = 0, list[Fault]()
+        while steps < len(scratch.reward) and (scratch.ended[:steps].sum(0) < quota).any():
+            chunk = scratch.between(0, min(steps + _CHUNK, len(scratch.reward)))
+            draws = [self._actor.policy.noise(rng, len(chunk.reward) - steps) for rng in noise]
+            faults += collect(self.lanes, self._actor, np.stack(draws, 1), chunk, timer, steps)
+            steps = len(chunk.reward)
         lane_steps = steps_to_quota(scratch.ended[:steps], quota)
         _truncate_last(scratch, lane_steps)
         pack(scratch, lane_steps, out)
         out.lane[:] = self._numbers[0]
         out.policy_version[:] = snapshot.version
-        return Filled(int(lane_steps.sum()), lane_steps)
+        used = sum(t < lane_steps[column] for t, column in faults)
+        return Filled(int(lane_steps.sum()), lane_steps, int(used))
 
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
         """See `LaneSampler.export_states`: whole episodes depend on the round alone."""
         return 0
-
-    def _run_episodes(self, scratch: Rollout, quota: IntArray, round_: int, timer: Timer) -> int:
-        """Steps all lanes until each has run its episodes or is full; returns how many steps."""
-        keys = [(self._seed, int(number), round_) for number in self._numbers]
-        noise = [episode_action_noise(*key) for key in keys]
-        scratch.obs[0] = self.lanes.reset([episode_env_seed(*key) for key in keys])
-        done, steps = np.zeros_like(quota), 0
-        while steps < len(scratch.reward) and (done < quota).any():
-            chunk = scratch.between(steps, min(steps + _CHUNK, len(scratch.reward)))
-            draws = [self._actor.policy.noise(rng, len(chunk.reward)) for rng in noise]
-            collect(self.lanes, self._actor, np.stack(draws, 1), chunk, timer)
-            done += chunk.ended.sum(0)
-            steps += len(chunk.reward)
-        return steps
 
 
 def _side_by_side(packed: Rollout, numbers: IntArray) -> Rollout:

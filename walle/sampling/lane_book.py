@@ -67,7 +67,7 @@ def replayed(block: LaneBlock, env: EnvSpec, seed: int) -> LaneBlock:
         if block.state.size:
             lanes.restore(block.state)
         else:
-            lanes.reset()
+            obs = lanes.reset()
         for action in block.actions:
             obs = lanes.step(action).obs
         state = lanes.state()

@@ -30,6 +30,7 @@ class Round(NamedTuple):
     # rollouts that arrived before the round was complete, and were too old to learn from; None
     # where no rollout is ever too old. `sections_s` has their seconds too
     dropped: list[Rollout] | None = None
+    faults: int = 0  # of the environment
 
     @property
     def busy_s(self) -> list[float]:
@@ -69,6 +70,7 @@ def assemble_round(
         last_sent_ns=max(int(item.slot.sent_ns[0]) for item in received),
         lanes=lanes,
         dropped=None if dropped is None else [item.slot.filled for item in dropped],
+        faults=sum(int(item.slot.faults[0]) for item in (*(dropped or ()), *received)),
     )
 
 

@@ -20,7 +20,7 @@ from walle.sampling.episodes import EpisodeSampler
 from walle.sampling.lane_book import Blocks, LaneBlock, concatenated, replayed
 from walle.sampling.queues import ANEW, READY, Closed, PolicyReader, SlotWriter
 from walle.sampling.slots import Arena, Slot
-from walle.streams import seed_anew
+from walle.streams import seed_anew, seed_globals
 from walle.system.workers import become_worker
 from walle.timing import SAMPLER_SECTIONS, Timer, TraceFile
 from walle.types import IntArray, Lag, PolicySnapshot
@@ -82,7 +82,7 @@ class SamplerTask:
             start = concatenated([replayed(block, self.env, self.seed) for block in self.start])
         env_seed = seed_anew(self.seed, self.first_round) if anew else self.seed
         lanes = make_lanes(self.env, self.lanes, env_seed)
-        return LaneSampler(lanes, actor, self.lanes, self.seed, start)
+        return LaneSampler(lanes, actor, self.lanes, self.seed, start, self.env.exact)
 
 
 def run_sampler(
@@ -129,6 +129,7 @@ class SlotFiller:
         """Makes the lanes and the actor; `board`, [2], shows the timer's section, see `Timer`."""
         self._task = task
         self._trace = TraceFile(task.trace[0], task.name, task.trace[1]) if task.trace else None
+        seed_globals(task.seed, "train", task.lanes[0], task.first_round, 0)
         unsaved = task.env.saving == "none" and task.episodes_over is None
         self.anew = task.first_round > 0 and unsaved  # whether lanes start new episodes instead
         try:
@@ -142,13 +143,16 @@ class SlotFiller:
         """Continues with other lanes; RestoreError if the environment does not."""
         self.timer.switch("other")
         self._sampler.lanes.close()
-        self._sampler = self._task.dealt(blocks).build(anew=False)
+        self._task = self._task.dealt(blocks)
+        self._sampler = self._task.build(anew=False)
 
     def fill(self, slot: Slot, snapshot: PolicySnapshot, round_: int) -> None:
         """Collects the rollout of a round under `snapshot` into `slot`."""
         slot.began_ns[0] = self.timer.switch("other")
+        # No two samplers have the same first lane, not even on different nodes.
+        seed_globals(self._task.seed, "train", self._task.lanes[0], round_)
         filled = self._sampler.fill(slot.rollout, snapshot, round_, self.timer)
-        slot.steps[0], slot.lane_steps[:] = filled
+        slot.steps[0], slot.lane_steps[:], slot.faults[0] = filled
         self.timer.switch("send")
         slot.round[0] = round_
         slot.state_bytes[0] = self._sampler.export_states(slot.lane_states, slot.memory)

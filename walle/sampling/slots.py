@@ -89,6 +89,7 @@ class Slot(NamedTuple):
     steps: npt.NDArray[np.int64]  # [1] number of filled steps
     lane_steps: npt.NDArray[np.int64]  # see `Filled`
     round: npt.NDArray[np.int64]  # [1] number of the round
+    faults: npt.NDArray[np.int64]  # [1] faults of the environment
     # [1] bytes of each lane's state that are filled; 0 if the states are left out
     state_bytes: npt.NDArray[np.int64]
     # [L, W] the lanes' states after the rollout, see `Lanes.state`
@@ -117,7 +118,7 @@ class Slot(NamedTuple):
 def layout(shape: RolloutShape) -> list[tuple[tuple[int, ...], str]]:
     """Shape and dtype of every array of a slot, in the order of its fields."""
     number = ((1,), "int64")
-    header = [number, number, _SECTIONS, number, ((shape.packed_lanes,), "int64"), number, number]
+    header = [number, number, _SECTIONS, number, ((shape.packed_lanes,), "int64"), *3 * [number]]
     states = [((shape.lanes, shape.lane_state), "uint8"), ((shape.lanes, shape.state), "float32")]
     return [*shape.fields().values(), *header, *states]
 

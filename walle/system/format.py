@@ -37,11 +37,10 @@ def ranges_text(numbers: Iterable[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def list_text(texts: Sequence[str], separator: str = "; ") -> str:
+def list_text(texts: Sequence[str]) -> str:
     """The first texts, and how many more there are."""
-    more = len(texts) - LISTED
-    rest = f"{separator}and {more} more" if more > 0 else ""
-    return separator.join(texts[:LISTED]) + rest
+    rest = [f"and {len(texts) - LISTED} more"] if len(texts) > LISTED else []
+    return "; ".join([*texts[:LISTED], *rest])
 
 
 def return_text(mean: float | None) -> str:

@@ -1,1 +1,1 @@
-"""Algorithms that learn from each round once."""
+"""Algorithms that learn from each round and then drop it."""

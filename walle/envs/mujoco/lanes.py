@@ -33,6 +33,7 @@ class MujocoLanes:
         episode_limit: int | None = None,  # environment steps before truncation; None: never
         repeat: int = 1,  # steps that apply an action, rewards summed; an episode's end cuts them
         numbers: Sequence[int] | None = None,  # the lanes' numbers in messages; None: 0 to L-1
+        on_error: str = "stop",  # see `EnvSpec`
     ) -> None:
         lanes = len(seeds)
         self.observation_space: gym.spaces.Box = gym.spaces.Box(
@@ -57,30 +58,32 @@ class MujocoLanes:
         self._obs: Array = np.empty((lanes, task.observation_size))
         self._spare_obs: Array = np.empty_like(self._obs)
         self._elapsed: IntArray = np.zeros(lanes, dtype=np.int64)
+        self.failed: BoolArray | None = np.zeros(lanes, np.bool_) if on_error == "reset" else None
         self._steps = 0
 
     def __len__(self) -> int:
         return len(self._generators)
 
-    def reset(self, seeds: Sequence[int] | None = None) -> AnyArray:
-        """Starts a new episode in every lane; returns the first observations, [L, O]."""
+    def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
+        """See `Lanes.reset`."""
         if seeds is not None:
             self._generators = [seeding.np_random(seed)[0] for seed in seeds]
         self._restored = False
-        self._begin(np.arange(len(self)))
+        self._begin(np.arange(len(self)) if only is None else only)
         return self._observe()
 
-    def step(self, action: AnyArray) -> Step:
+    def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Applies action[i] to lane i. Lanes whose episode ends start the next one at once."""
         if action.shape != (needed := (len(self), self.model.nu)):
             raise ValueError(
                 f"action has shape {action.shape}, but {needed[0]} lanes of {needed[1]} actuators "
                 f"need {needed}"
             )
-        self._steps += 1
-        (reward, terminated), truncated = self._advance(action, None)
+        self._steps += only is None
+        (reward, terminated), truncated = self._advance(action, only)
         for _ in range(self._repeat - 1):
             going = np.flatnonzero(~(terminated | truncated))
+            going = going if only is None else np.intersect1d(going, only)
             if going.size == 0:
                 break
             (more, terminated_now), truncated_now = self._advance(action, going)
@@ -89,6 +92,8 @@ class MujocoLanes:
             truncated[going] = truncated_now[going]
         final_obs = self._observe()
         ended = terminated | truncated
+        if only is not None:
+            ended &= np.isin(np.arange(len(self)), only)
         if np.count_nonzero(ended) == 0:
             return Step(final_obs, reward, terminated, truncated, None)
         self._obs, self._spare_obs = self._spare_obs, final_obs

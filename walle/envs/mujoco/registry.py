@@ -90,6 +90,7 @@ def make_mujoco_lanes(
         episode_limit=limit if spec.episode_limit is None else spec.episode_limit,
         repeat=spec.frame_skip,
         numbers=lanes,
+        on_error=spec.on_error,
     )
 
 

@@ -38,7 +38,7 @@ class Node(NamedTuple):
 
     identity: str  # Ray's number of the node
     name: str  # host and the first digits of the number, for messages
-    cores: int  # that Ray may give away there
+    cores: int  # that Ray may use there
     free_cores: int  # those of them that nobody has
     free_gpus: int = 0  # likewise
 
@@ -146,7 +146,7 @@ class RayBackend(WorkersBackend):
         return workers
 
     def _nodes(self) -> list[Node]:
-        """The nodes that live and have cores to give away, in the order of their names."""
+        """The nodes that live and have free cores, in the order of their names."""
         from ray._private.state import available_resources_per_node
 
         free, nodes = available_resources_per_node(), []

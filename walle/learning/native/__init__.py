@@ -8,6 +8,6 @@ Adam's step, `shards.hpp` what several learners divide. Three libraries use them
 - `replay.cpp` takes updates from a replay buffer, with a header for each algorithm;
 - `normalize.cpp` normalises observations.
 
-Python compiles and loads them in `library.py` and calls them in the module of the same name.
+`library.py` compiles and loads them; `passes.py`, `replay_updates.py` and `normalize.py` call them.
 Everything else learns in PyTorch (`walle/learning/step.py`).
 """

@@ -18,8 +18,8 @@ class Adam {
   float *mean() { return mean_.get(); }
   float *square() { return square_.get(); }
 
-  // One step with a gradient times `scale`; `rate` and `epsilon` are corrected for the bias of the
-  // moments, see `step_sizes` there.
+  // One step with a gradient times `scale`; `rate` and `epsilon` are αₜ and εₜ there, corrected
+  // for the bias of the moments.
   void step(float *parameters, const float *gradient, float scale, float rate, float epsilon) {
     for (long i = 0; i < size_; i += LANES) {
       const Vector g = load(gradient + i) * scale;

@@ -142,9 +142,6 @@ class Learners:
             self.close()
             raise
 
-    def __len__(self) -> int:
-        return len(self._tasks)
-
     def join(self, algorithm: Learnable, device: str) -> None:
         """Waits until all learners are ready, and makes `algorithm` the agent's of the team.
 

@@ -1,1 +1,1 @@
-"""Sampling on the nodes of a Ray cluster; only `connecting` talks to Ray."""
+"""Sampling on the nodes of a Ray cluster; only `connection` talks to Ray."""

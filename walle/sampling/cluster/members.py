@@ -22,7 +22,7 @@ class ClusterSettings(NamedTuple):
 
     address: str | None  # of a running cluster; None for a Ray of the run's own on this machine
     nodes: int | None  # the most nodes that are used; None for all
-    # the samplers of a node; None for one for each core that Ray may give away there
+    # the samplers of a node; None for one for each core that Ray may use there
     per_node: int | None
     # "error" refuses a node that computes other bits than the agent, "warn" reports it
     mismatch: str
@@ -98,7 +98,7 @@ class Members:
         self.look()
         if not self._members:
             raise ConfigError(
-                "sampler=ray: the cluster has no node with cores to give away (CPU); add one with "
+                "sampler=ray: the cluster has no node with free cores (CPU); add one with "
                 "`ray start --address=... --num-cpus=N`"
             )
         deadline = time.monotonic() + START_S
@@ -219,7 +219,7 @@ class Members:
         self._count(member)
 
     def lose(self, member: Member) -> None:
-        """Forgets a node that died; if it still lives, or again, it begins anew."""
+        """Forgets a node that died; if it lives, it starts again."""
         self._leave(member)
         self._count(member)
 
