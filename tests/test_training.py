@@ -17,6 +17,7 @@ from walle.envs import EnvSpec
 from walle.errors import ConfigError, WorkerError
 from walle.system import machine
 from walle.system.locks import DirectoryLost
+from walle.system.run_files import write_status
 from walle.training import RunResult, make_algorithm, make_problem, make_tasks, train, warnings
 
 TIMES = {
@@ -346,11 +347,13 @@ def test_the_last_evaluation_that_was_broken_off_can_be_made_up(tmp_path, monkey
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.pt").touch()
     state = {"env_steps": 512, "iteration": 2, "evaluation_is_due": True}
+    state |= {"config": {"total_steps": 512}}
     state |= {"versions": {}, "cpu_model": "Abacus"}
     monkeypatch.setattr(checkpoint, "load", lambda _: state)
     monkeypatch.setattr(checkpoint, "made_here", lambda: state)
     assert checkpoint.earlier_state(tmp_path, print, total_steps=512) is state
     state["evaluation_is_due"] = False
+    write_status(tmp_path, {"state": "completed"})
     with pytest.raises(ConfigError, match="has learned from 512 steps already"):
         checkpoint.earlier_state(tmp_path, print, total_steps=512)
 

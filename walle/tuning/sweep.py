@@ -25,7 +25,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from walle.errors import ConfigError, check_bounds
@@ -517,20 +517,35 @@ class Study:
             return None
 
 
+class JournalLock(JournalFileOpenLock):
+    """Lock of the journal: unlike those of Optuna, it is released when its process is killed.
+
+    Whoever holds it finds complete lines: Optuna would fail at one that a killed process began.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(str(journal))
+        self._journal = journal
+
+    def acquire(self) -> bool:
+        """Waits for the lock."""
+        holder = locked_file(self._journal)
+        file = holder.__enter__()
+        self._holder = holder  # only now: other threads may still hold the lock before
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            os.ftruncate(file, os.pread(file, size, 0).rfind(b"\n") + 1)
+        return True
+
+    def release(self) -> None:
+        """Lets others have the lock."""
+        self._holder.__exit__(None, None, None)
+
+
 def _opened(journal: Path, settings: WalleOptunaConf, direction: str) -> optuna.Study:
     pruner = make_pruner(settings.pruner)
-    if journal.exists():  # Optuna would fail at a line that a launcher could not finish
-        lock = JournalFileSymlinkLock(str(journal))
-        lock.acquire()
-        try:
-            content = journal.read_bytes()
-            complete = content.rfind(b"\n") + 1
-            if complete < len(content):
-                os.truncate(journal, complete)
-        finally:
-            lock.release()
     try:
-        storage = JournalStorage(JournalFileBackend(str(journal)))
+        storage = JournalStorage(JournalFileBackend(str(journal), JournalLock(journal)))
         return optuna.create_study(
             study_name=settings.study_name,
             storage=storage,
