@@ -212,7 +212,7 @@ def evaluate_all(
     count = min(processes or len(usable_cores()), len(targets))
     if count == 1:
         for target in targets:
-            yield target, attempt(target.path, values)
+            yield target, attempt(target.path, values, alone=len(targets) == 1)
         return
     from walle.system.forkserver import end_all_processes, keep_processes, start_fork_server
     from walle.system.workers import become_worker
@@ -233,13 +233,15 @@ def evaluate_all(
     pool.shutdown()
 
 
-def attempt(path: Path, values: Mapping[str, Any]) -> Result | str:
-    """The result of `walle.evaluate`, or one line with the reason why there is none."""
+def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Result | str:
+    """The result of `walle.evaluate`, or one line with the reason; raises it if `alone`."""
     from walle.policy.evaluating import evaluate
 
     try:
         return evaluate(path, **values)
     except WalleError as error:
+        if alone and isinstance(error, ConfigError):
+            raise
         return str(error)
     except Exception as error:  # noqa: BLE001 - an environment may raise anything
         return what_went_wrong(error)

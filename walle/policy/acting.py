@@ -265,6 +265,8 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         state = checkpoint.load_last(file.parent, lambda line: warnings.warn(line, stacklevel=3))
     else:
         state = checkpoint.load(file)
+    saved = {"env": {"kwargs": {}}, "algo": {"name": ""}, "seed": 0}
+    checkpoint.check(file, state, {"env_steps": 0, "config": saved, "snapshot": {"version": 0}})
     config, stored = state["config"], state.get("policy")
     kwargs = config["env"]["kwargs"]
     if "${" in str(kwargs):
@@ -296,6 +298,9 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         net, exploration = NetSettings.from_values(stored["net"]), stored["exploration"]
         network = PolicySpec(stored["kind"], net, spaces.observation, actions, exploration)()
         obs_clip = stored["obs_clip"]
+    size = network.layout.size + 2 * layout_of(spaces.observation).vector
+    vector = np.zeros(size, np.float32)
+    checkpoint.check(file, state, {"snapshot": {"vector": vector}})
     origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
     snapshot = PolicySnapshot.loaded(state["snapshot"])
     return Policy(network, snapshot, obs_clip, spec, spaces, origin, trust)

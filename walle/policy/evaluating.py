@@ -17,7 +17,7 @@ from walle.envs import make_lanes
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy, load
 from walle.streams import afterwards_noise, afterwards_seed, kept_globals, seed_globals
-from walle.system.format import count_text
+from walle.system.format import count_text, digits
 from walle.types import AnyArray
 
 AT_ONCE = 50  # episodes that run side by side in one process
@@ -68,11 +68,6 @@ def student_t(dof: int) -> float:
             within = 2 / math.pi * (theta + (within if dof > 1 else 0.0))
         low, high = (theta, high) if within < 0.95 else (low, theta)
     return math.sqrt(dof) * math.tan(low)
-
-
-def digits(value: float) -> str:
-    """Three significant digits; all digits before the point from a thousand on, as in 4416."""
-    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 
 
 class Result(NamedTuple):
