@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from walle.system.format import digits
+
 
 def counted(number: int, noun: str) -> str:
     """The number with its noun, as in `1 run` and `3 runs`."""
@@ -20,14 +22,6 @@ def listed(names: Sequence[str], joint: str = ", ", most: int = 6) -> str:
 def joined(parts: Iterable[str]) -> str:
     """The parts that are not empty, with commas between them."""
     return ", ".join(part for part in parts if part)
-
-
-def digits(value: float) -> str:
-    """Three significant digits; all digits before the point from a thousand on, as in 4416.
-
-    Without commas between thousands, which would be read as those between the ends of an interval.
-    """
-    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 
 
 def table_digits(value: float) -> str:

@@ -117,6 +117,11 @@ def test_every_core_takes_its_turn(count, turns):
         allocator.release(job)
 
 
+def test_cores_take_no_turns_among_jobs_that_run_side_by_side():
+    allocator = Allocator([Need(1, turn=1)], [0], Resources([4, 5, 6], []))
+    assert [grant.cores for grant in granted(allocator)] == [(4,)]
+
+
 def test_gpu_slots_are_handed_out_and_taken_back():
     allocator = Allocator([Need(1, 1)] * 3, [0, 1, 2], Resources([0, 1, 2], ["a", "b"]))
     assert [grant.gpus for grant in granted(allocator)] == [("a",), ("b",)]

@@ -21,7 +21,7 @@ class Need(NamedTuple):
     # processes that compute at the same time; None for all cores of the sweep
     cores: int | None = 1
     gpus: int = 0
-    turn: int = 0  # jobs with as many cores get other cores in every turn; see `Allocator`
+    turn: int = 0  # jobs that run alone get other cores in every turn; see `Allocator`
 
 
 def need(config: Mapping[str, Any]) -> Need:
@@ -138,8 +138,8 @@ class Allocator:
             return None
         # Cores are seldom equally fast: a sweep that timed one sampler on the same core in every
         # block would mistake this core's speed for that of one sampler, and no number of seeds
-        # would show it. So each turn starts where the one before ended.
-        start = wanted.turn * count % len(free)
+        # would show it. So each turn of jobs that run alone starts where the one before ended.
+        start = wanted.turn * count % len(free) if self._exclusive else 0
         cores = tuple(sorted([*free[start:], *free[:start]][:count]))
         return Grant(job, cores, tuple(free_gpus[:gpus]), over)
 

@@ -5,8 +5,6 @@ Its study, a journal that several launchers may share, records the trials and th
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import os
@@ -31,9 +29,9 @@ from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from walle.errors import ConfigError, check_bounds
-from walle.launcher.composing import Composed, compose, hydra_config, validate, written_values
 from walle.launcher.launch import JobFailedError, refuse
-from walle.launcher.records import MANIFEST, same
+from walle.launcher.planning import Job, compose, hydra_config, validate, written_values
+from walle.launcher.records import MANIFEST, csv_text, same
 from walle.system.files import write_atomically
 from walle.system.format import count_text
 from walle.system.identity import Flat, flatten
@@ -224,7 +222,7 @@ class Search:
 
 def trial_table(study: Study) -> str:
     """The content of trials.csv."""
-    rows: list[Mapping[str, Any]] = [
+    rows = [
         {
             "trial": trial.number,
             "state": trial.state.name.lower(),
@@ -239,12 +237,7 @@ def trial_table(study: Study) -> str:
         }
         for trial in study.study.get_trials(deepcopy=False)
     ]
-    names = dict.fromkeys(["trial", "state", "value", *(name for row in rows for name in row)])
-    output = io.StringIO()
-    writer = csv.DictWriter(output, fieldnames=list(names))
-    writer.writeheader()
-    writer.writerows(rows)
-    return output.getvalue()
+    return csv_text(rows, first=("trial", "state", "value"))
 
 
 def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) -> DictConfig:
@@ -372,7 +365,7 @@ def check_ends(
         )
 
 
-def refusal(job: Composed, config: DictConfig) -> str | None:
+def refusal(job: Job, config: DictConfig) -> str | None:
     """Why the launcher's `validate` refuses a job; None if it does not."""
     try:
         validate([job], config.hydra.launcher.get("validate"))

@@ -22,8 +22,7 @@ import cloudpickle
 from omegaconf import open_dict, read_write
 
 from walle.launcher.allocation import Need, Resources, visible_gpus
-from walle.launcher.composing import Job
-from walle.launcher.planning import Plan
+from walle.launcher.planning import Job, Plan
 from walle.launcher.records import Manifest, jobs_locked, write_index
 from walle.launcher.runner import Runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf

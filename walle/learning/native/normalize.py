@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walle.learning.native.library import load
-from walle.nets.normalize import BatchMoments
+from walle.nets.normalize import Moments
 from walle.types import FloatArray
 
 _TYPES = {
@@ -31,13 +31,13 @@ class NativeNormalizer:
         """
         self._library = load("normalize", _TYPES)
 
-    def moments(self, samples: FloatArray) -> BatchMoments:
+    def moments(self, samples: FloatArray) -> Moments:
         """See `walle.nets.normalize.batch_moments`; samples are [N, K]."""
         samples = _rows(samples, samples.shape[-1])
         mean, squares = np.empty(samples.shape[1]), np.empty(samples.shape[1])
         arrays = samples.ctypes.data, *samples.shape, mean.ctypes.data, squares.ctypes.data
         self._library.normalize_moments(*arrays)
-        return BatchMoments(mean, squares)
+        return mean, squares
 
     def normalized(
         self, parts: Sequence[FloatArray], mean: FloatArray, inv_std: FloatArray, clip: float | None
