@@ -1,6 +1,6 @@
 """The errors that a user meets, and the bounds of settings that raise them.
 
-Each message holds the value, the reason and the fix.
+Each message states the value, the reason and the fix.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ConfigError(WalleError, ValueError):
 
 
 class CheckpointError(ConfigError):
-    """A checkpoint, or a file beside it, is damaged or another run's."""
+    """A checkpoint, or a file beside it, is damaged or belongs to another run."""
 
 
 class RolloutError(WalleError, RuntimeError):
@@ -43,7 +43,7 @@ class WorkerError(WalleError, RuntimeError):
 
 
 class WorkerDeathError(WorkerError):
-    """A worker process was killed, or left by `_exit`: another one may do better."""
+    """A worker process was killed or called `_exit`; a replacement may succeed."""
 
 
 class CallbackError(WalleError, RuntimeError):
@@ -73,8 +73,8 @@ def what_went_wrong(error: BaseException) -> str:
 def cause_text(error: str) -> str:
     """One line of a run's error: its first line, then the exception of the traceback below it.
 
-    Without a traceback, the line below a worker's name names the fault. Notes that stand
-    further below, and the traceback, are left to the run's log.
+    Without a traceback, the line below a worker's name describes the fault. The traceback and the
+    notes below it appear only in the run's log.
     """
     lines = error.strip().splitlines()
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
@@ -96,7 +96,7 @@ DISK_FIXES = {
 
 
 def directory_fault(path: Path) -> str | None:
-    """The reason why a run cannot have a directory with this path, and the fix; None if it can."""
+    """Why a run cannot use this path as its directory, and the fix; None if it can."""
     for part in path.parts:
         if not part.isprintable():
             return f"the name {part!r} has characters that cannot be printed; leave them out"
@@ -110,7 +110,7 @@ def directory_fault(path: Path) -> str | None:
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns "did you mean 'x'?" when a candidate is close, else "choose one of: a, b, c".
 
-    Dotted names are compared by their last parts too, since all keys of a group start alike.
+    Dotted names are also compared by their last parts, since the keys of a group share a prefix.
     """
     known = sorted(candidates)
     last_parts = {candidate.rpartition(".")[2]: candidate for candidate in known}
@@ -128,7 +128,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 def _bounded(fault: Callable[[Any], str | None], default: Any) -> Any:
     """A dataclass field with a test that returns what is wrong with a value, in words.
 
-    Walle's own fields have no default, which a YAML has.
+    Walle's own fields have no defaults; the YAML files do.
     """
     return field(default=default, metadata={"fault": fault})
 
@@ -175,7 +175,7 @@ def check_bounds(settings: Any, group: str) -> None:
     `group` is its name on the command line, as in "algo"; empty at the top level.
 
     Raises:
-        ConfigError: the first field whose bound does not hold.
+        ConfigError: a value is out of bounds; names the first one.
     """
     for setting in fields(settings):
         value, fault = getattr(settings, setting.name), setting.metadata.get("fault")

@@ -5,7 +5,7 @@
     walle eval outputs/hopper deterministic=false which=last
     walle eval outputs/hopper episodes=1 video=hopper.mp4
 
-Every policy meets the same episodes, which no training and no evaluation of a run has seen.
+All policies face the same episodes, which no run used for training or for its evaluations.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Target(NamedTuple):
 
     @property
     def unfinished(self) -> bool:
-        """Whether its run was interrupted, or still runs."""
+        """Whether its run was interrupted or is still running."""
         return self.state not in ("", "completed")
 
 
@@ -193,7 +193,7 @@ def find_targets(path: Path, *, several: bool) -> list[Target]:
 
 
 def varying(overrides: Sequence[Sequence[str]]) -> list[dict[str, str]]:
-    """For each run the settings that were typed for it, without those that all runs share."""
+    """Each run's settings from its command line, except those that all runs share."""
     typed = [dict(word.lstrip("+~").partition("=")[::2] for word in run) for run in overrides]
     keys = dict.fromkeys(key for run in typed for key in run)
     differ = [key for key in keys if len({run.get(key, "default") for run in typed}) > 1]
@@ -205,7 +205,7 @@ def evaluate_all(
 ) -> Iterator[tuple[Target, Result | str]]:
     """Yields each target's result, or one line with the reason why there is none, in order.
 
-    `values` are arguments of `walle.evaluate`; `processes` is None for one on every usable core.
+    `values` are arguments of `walle.evaluate`; `processes` of None means one on each usable core.
     """
     from walle.system.machine import usable_cores
 
@@ -248,9 +248,9 @@ def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Re
 
 
 def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
-    """A line for all runs of a sweep that differ in their seed alone: the mean of their means.
+    """A line for all runs of a sweep that differ only in their seed: the mean of their means.
 
-    Runs that did not complete are left out, and named.
+    Runs that did not complete are excluded and listed.
     """
     from walle.policy.evaluating import MeanReturn
 

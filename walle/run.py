@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def run(composed: DictConfig) -> float | None:
-    """Trains one policy in Hydra's output directory; returns what `objective` names.
+    """Trains one policy in Hydra's output directory; returns the value that `objective` names.
 
     The exit code is 2 if the configuration cannot work, 1 if a worker failed or died, and 128 + the
     signal's number if the run was interrupted.

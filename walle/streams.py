@@ -9,7 +9,7 @@
         (1, lane, k)                the same in evaluation k
         (1, lane, k, 0)             its action noise in evaluation k
         (2,)                        the agent: initial networks, orders of minibatches, replay
-        (3, round)                  the seed of all environments that begin anew before a round
+        (3, round)                  the seed of all environments that restart before a round
         (4, episode)                an episode of an evaluation after training: its environment
         (4, episode, 0)             its action noise
         (5, 0, lane, round, ...)    a sampler's global generators by first lane; 0: before it
@@ -17,8 +17,8 @@
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
 so all streams differ: a lane of fixed rounds uses only child 0, and the rounds of whole episodes
-use only child 1. A lane's number counts the lanes of the whole run, so its streams do not depend on
-the sampler that runs it.
+use only child 1. Lanes are numbered across the whole run, so a lane's streams do not depend on its
+sampler.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _GLOBALS = {"train": (5, 0), "evaluate": (5, 1), "afterwards": (5, 2), "trial": 
 
 
 def env_seed(seed: int, lane: int, role: Role = "train") -> int:
-    """The seed of 32 bits for the first reset of a lane's environment."""
+    """The 32-bit seed for the first reset of a lane's environment."""
     return _word(_sequence(seed, ROLES[role], lane))
 
 
@@ -59,14 +59,14 @@ class ActionNoise:
         self._state: Any = self._philox.state
 
     def of_round(self, round_: int) -> np.random.Generator:
-        """The stream of one round; it lives until the next call."""
+        """The stream of one round; valid until the next call."""
         self._state["state"]["counter"][3] = round_
         self._philox.state = self._state
         return self._generator
 
 
 def evaluation_seed(seed: int, lane: int, evaluation: int) -> int:
-    """The seed of 32 bits for the reset of a lane before an evaluation, counted from 0."""
+    """The 32-bit seed for the reset of a lane before an evaluation, counted from 0."""
     return _word(_sequence(seed, ROLES["evaluate"], lane, evaluation))
 
 
@@ -76,12 +76,12 @@ def evaluation_noise(seed: int, lane: int, evaluation: int) -> np.random.Generat
 
 
 def seed_anew(seed: int, round_: int) -> int:
-    """A seed of 32 bits for environments that cannot continue, and start anew before a round."""
+    """A 32-bit seed for environments that cannot resume and therefore restart before a round."""
     return _word(_sequence(seed, _ANEW, round_))
 
 
 def episode_env_seed(seed: int, lane: int, round_: int) -> int:
-    """The seed of 32 bits for the reset of a lane before a round of whole episodes."""
+    """The 32-bit seed for the reset of a lane before a round of whole episodes."""
     return _word(_sequence(seed, ROLES["train"], lane, _EPISODE_ROUNDS, round_))
 
 
@@ -91,17 +91,17 @@ def episode_action_noise(seed: int, lane: int, round_: int) -> np.random.Generat
 
 
 def afterwards_seed(seed: int, episode: int) -> int:
-    """The seed of 32 bits for an episode of an evaluation after training."""
+    """The 32-bit seed for an episode of an evaluation after training."""
     return _word(_sequence(seed, _AFTERWARDS, episode))
 
 
 def afterwards_noise(seed: int, episode: int) -> np.random.Generator:
-    """The stream of action noise of an episode of an evaluation after training."""
+    """The action-noise stream for an episode of an evaluation after training."""
     return _generator(_sequence(seed, _AFTERWARDS, episode, _NOISE))
 
 
 def agent_seed(seed: int) -> int:
-    """The seed of 63 bits for the agent's generator."""
+    """The 63-bit seed for the agent's generator."""
     return int(_sequence(seed, _AGENT).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
@@ -118,7 +118,7 @@ def seed_globals(seed: int, where: str, *numbers: int) -> None:
 
 @contextmanager
 def kept_globals() -> Iterator[None]:
-    """Gives the global generators back as they were: the agent's process may be a user's."""
+    """Restores the global generators afterwards: the agent may run in a user's process."""
     import torch
 
     ours, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()

@@ -29,8 +29,8 @@ from walle.system.signals import reader_may_leave
 def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
     """Reads the state and the progress of every job of the sweep.
 
-    A job in state `running` is shown as `lost` when neither a launcher nor a worker runs it: the
-    job died with it. Raises `ValueError` where the directory holds no sweep.
+    A job in state `running` is shown as `lost` when the launcher or worker that ran it is gone.
+    Raises `ValueError` where the directory holds no sweep.
     """
     manifest, launcher = read_manifest(sweep), has_launcher(sweep)
     held = (worker_status(sweep) if workers is None else workers).alive
@@ -69,7 +69,7 @@ def show_status(sweep: Path) -> None:
 
 
 def newest_sweep(root: Path) -> Path:
-    """The sweep below `root` that was started or resumed last; raises `ValueError` without one."""
+    """The sweep below `root` that was started or resumed last; `ValueError` if there is none."""
     sweeps = [path.parent for path in root.rglob(MANIFEST)]
     if not sweeps:
         raise ValueError(f"there is no sweep below {root}/; give the directory of one")

@@ -17,7 +17,7 @@ AGENT_SECTIONS = (
 
 
 def timestamp() -> str:
-    """The present time in ISO 8601, UTC, to the millisecond."""
+    """The current time in ISO 8601, UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 

@@ -81,7 +81,7 @@ def train(
             resumed.
         overrides: what the user typed, for run.json.
         resumed: the state to resume from, as `checkpoint.load` returns it; None for a new run.
-        launched: whether the launcher of a sweep has started status.json and counted this attempt.
+        launched: whether the launcher of a sweep has created status.json and counted this attempt.
         identity: hash of the settings as they were typed; None for a hash of `config`, in which
             values that depend on the machine are filled in.
 
@@ -164,7 +164,7 @@ class Training:
     resumed: dict[str, Any] | None
 
     def __post_init__(self) -> None:
-        """Makes the algorithm, the callbacks and what films episodes; starts no process.
+        """Makes the algorithm, the callbacks and the video recorder; starts no process.
 
         Raises:
             ConfigError: one of them cannot be made, or a package for videos is missing.
@@ -416,7 +416,7 @@ def make_algorithm(config: Config, problem: Problem) -> Algorithm:
     """Builds the algorithm of `config` with its initial parameters.
 
     Raises:
-        ConfigError: several learners are configured, and they cannot share the updates.
+        ConfigError: several learners are configured but cannot share the updates.
     """
     algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if config.shards > 1 and not algorithm.optimizers():
@@ -477,7 +477,7 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
 
 
 def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:
-    """Lines about settings that work, but perhaps not as they were meant."""
+    """Warnings about settings that work, but perhaps not as intended."""
     n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (

@@ -27,14 +27,14 @@ LEAST_PIXELS = 36  # a side of an image, which three convolutions leave with one
 
 
 class Image(NamedTuple):
-    """A picture of bytes: its shape as the environment gives it, and where the channels stand."""
+    """An image of bytes: its shape as the environment returns it, and its channel position."""
 
     shape: tuple[int, ...]
     channels_first: bool
 
     @property
     def size(self) -> int:
-        """The bytes of the picture."""
+        """The number of bytes."""
         return math.prod(self.shape)
 
     @property
@@ -47,7 +47,7 @@ class Image(NamedTuple):
 
 
 class ObsLayout(NamedTuple):
-    """How an observation lies in a row of numbers of one type.
+    """The layout of an observation in a row of numbers of one type.
 
     Without images a row has `vector` numbers of float32. With images it has bytes: the `vector`
     numbers of float32, four bytes each, then the images, then zeros up to a multiple of four.
@@ -219,7 +219,7 @@ class Lag:
 
     @property
     def depth(self) -> int:
-        """The number of policy versions in the policy queue: two at least.
+        """The number of policy versions in the policy queue: at least two.
 
         A free-running sampler may still read a version while the agent writes the next one.
         """

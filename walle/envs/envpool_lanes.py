@@ -1,7 +1,7 @@
-"""Lanes that EnvPool runs: Weng et al. 2022, "EnvPool: a highly parallel RL environment engine".
+"""Lanes run by EnvPool: Weng et al. 2022, "EnvPool: a highly parallel RL environment engine".
 
 EnvPool draws initial states with its own generators and brings its own MuJoCo, so its environment
-is the same task as Gymnasium's of the same id with other numbers. Therefore `env.backend=auto`
+is the same task as Gymnasium's of the same id, with different results. Therefore `env.backend=auto`
 never chooses it. Every lane has its own seed, and its results are the same in pools of any size, so
 that a run stays bit-identical for every `sampler.n`.
 """
@@ -25,7 +25,7 @@ _SET_BY_WALLE = ("batch_size", "env_type", "max_episode_steps", "num_envs", "num
 class EnvpoolLanes:
     """A pool of L environments on one thread, which works while the sampler's thread waits.
 
-    EnvPool by itself spends the step after an episode's end on the reset. These lanes reset an
+    By default, EnvPool spends the step after an episode's end on the reset. These lanes reset an
     environment at once, so that every step is a real one.
     """
 

@@ -48,7 +48,7 @@ class EnvSpec:
     def of(cls, settings: Any, kwargs: dict[str, Any]) -> EnvSpec:
         """Reads the `env` group of a configuration.
 
-        `kwargs` are the group's own with the values of the environment variables.
+        `kwargs` are the group's, with environment variables resolved.
         """
         names = [field.name for field in fields(cls)]
         known = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
@@ -84,7 +84,7 @@ class Lanes(Protocol):
         episode_limit: environment steps after which an episode is truncated, if any.
         moves: whether `state` and `restore` take microseconds a lane.
         failed: with `env.on_error=reset`, [L] the lanes that raised an exception since their last
-            reset, whose results have no meaning; else None.
+            reset, whose results are undefined; else None.
     """
 
     moves: bool
@@ -109,13 +109,13 @@ class Lanes(Protocol):
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Applies action[i] ([L, *A], or [L] when discrete) to lane i.
 
-        With `only`, the other lanes do nothing, and their results have no meaning.
+        With `only`, the other lanes do nothing, and their results are undefined.
         """
 
     def state(self) -> StateArray | None:
-        """All that the lanes' future depends on, a row of bytes a lane: [L, W].
+        """Everything the lanes' future depends on, one row of bytes per lane: [L, W].
 
-        None if it cannot be saved. Any lanes of the same environment, however many, continue from
+        None if it cannot be saved. Any number of lanes of the same environment can continue from
         any of these rows as these lanes would.
         """
 
@@ -165,8 +165,8 @@ def unusable(lanes: Lanes, *results: AnyArray) -> BoolArray:
 def restart(lanes: Lanes, bad: BoolArray, obs: AnyArray, earlier: Sized = ()) -> list[int]:
     """Starts new episodes in the lanes `bad`, [L], until `obs`, [L, *O], has usable ones.
 
-    Returns a lane's index for every start. Raises RolloutError if they, with those in `earlier`,
-    are more than ten a lane.
+    Returns the lane's index for every start. Raises RolloutError if these starts and `earlier`
+    exceed ten per lane on average.
     """
     starts: list[int] = []
     while bad.any():

@@ -17,7 +17,7 @@ def image_of(space: gym.Space[Any]) -> Image | None:
     """The image that a space holds, by the rule of Stable-Baselines3; None for another space.
 
     An image is a Box of uint8 from 0 to 255 with two dimensions, or with three, of which the
-    smallest is the channels and stands first or last. It has `LEAST_PIXELS` a side at least.
+    smallest is the channels and comes first or last. Each side has at least `LEAST_PIXELS`.
     """
     if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
         return None
@@ -56,7 +56,7 @@ def _values(space: gym.Space[Any], obs: Any) -> Iterator[Any]:
 
 
 class ObservationRows(gym.spaces.Box):
-    """The rows of bytes that hold the observations of another space, of which some are images.
+    """Rows of bytes that hold the observations of a space with images.
 
     All other entries are flattened as Gymnasium does it, in the order of the space.
     """
@@ -150,7 +150,7 @@ def check_no_hidden_image(space: gym.Space[Any], where: str) -> None:
 
 
 def space_values(space: gym.Space[Any]) -> dict[str, Any]:
-    """The space as numbers, texts, lists and arrays, from which `space_from` makes it again."""
+    """The space as numbers, texts, lists and arrays, from which `space_from` rebuilds it."""
     match space:
         case ObservationRows():
             return {"type": "ObservationRows", "original": space_values(space.original)}

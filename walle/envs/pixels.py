@@ -1,4 +1,4 @@
-"""CartPole seen in pictures: a small task that a policy with convolutions learns in minutes.
+"""CartPole from images: a small task that a policy with convolutions learns in minutes.
 
 Its id is `walle.envs.pixels:CartPolePixels-v0`.
 """
@@ -19,15 +19,15 @@ _PIXELS_PER_UNIT = WIDTH / 4.8  # an episode ends 2.4 from the middle
 
 
 class CartPolePixels(CartPoleEnv):
-    """Gymnasium's CartPole, whose observation is its last pictures, [frames, 40, 60] of bytes.
+    """Gymnasium's CartPole, whose observation is its last images, [frames, 40, 60] of bytes.
 
-    A picture is grey, and the pole is drawn longer than to scale. Edges are smooth, so that the
-    brightness of a pixel shows a position more finely than the pixels lie. An episode starts with
-    copies of one picture. Rewards, actions and ends are CartPole-v1's.
+    An image is grey, and the pole is drawn longer than to scale. Edges are smooth, so that pixel
+    brightness shows a position with subpixel precision. An episode starts with copies of one image.
+    Rewards, actions and ends are CartPole-v1's.
     """
 
     def __init__(self, frames: int = 2, **kwargs: Any) -> None:
-        """`frames` pictures make an observation: two show speeds. `kwargs` are CartPole's."""
+        """`frames` images form an observation: two show speeds. `kwargs` are CartPole's."""
         super().__init__(**kwargs)
         shape = (frames, HEIGHT, WIDTH)
         self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)

@@ -1,4 +1,4 @@
-"""One Gymnasium environment with the numbers of a lane: for acting, rendering and watching."""
+"""One Gymnasium environment with a lane's results, for acting, rendering and viewing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
 
 
 class RobotEnv(gym.Env[Any, Any]):
-    """A robot of the user's own as a Gymnasium environment; it steps a single lane."""
+    """A user's robot as a Gymnasium environment; it steps a single lane."""
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012 - as Gymnasium has it
 
@@ -99,7 +99,7 @@ class RobotEnv(gym.Env[Any, Any]):
         mujoco.mj_forward(self.model, self.data)
 
     def render(self) -> Any:
-        """The picture, [height, width, 3] of bytes."""
+        """The image, [height, width, 3] of bytes."""
         self.sync()
         if self._renderer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer

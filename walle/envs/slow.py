@@ -1,4 +1,4 @@
-"""An environment whose step waits: it stands for a robot or a remote simulator.
+"""An environment whose step waits, in place of a robot or a remote simulator.
 
 Waiting needs no core, so it shows how samplers scale past the number of a machine's cores. With a
 deviation some steps take much longer than others, and a round waits for the slowest sampler.
@@ -40,7 +40,7 @@ class SlowEnv(gym.Env[AnyArray, AnyArray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[AnyArray, dict[str, Any]]:
-        """Puts the point somewhere in [-1, 1]."""
+        """Draws the point uniformly from [-1, 1]."""
         super().reset(seed=seed, options=options)
         if self._log_std and (seed is not None or self._delays is None):
             self._delays = self.np_random.spawn(1)[0]  # leaves the lane's own numbers unchanged

@@ -55,7 +55,7 @@ class PolicyAndCritic:
 class QFunctions:
     """K action-value functions of the same shape, Q_k(s, a), in one parameter vector.
 
-    Each may have a net of the user's own in front, whose features take the observation's place.
+    Each may have a user's net in front, whose features replace the observation.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class QFunctions:
         self.layout, self._stacks = Layout(dict(shapes)), own is not None
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Parameters drawn as in `MLP.init_uniform`, for each function apart."""
+        """Parameters drawn as in `MLP.init_uniform`, separately for each function."""
         drawn = [mlp.init_uniform(generator) for mlp in self._mlps]
         return self.layout.flatten({name: x for params in drawn for name, x in params.items()})
 

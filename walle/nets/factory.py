@@ -81,7 +81,7 @@ class NetSettings(NamedTuple):
         )
 
     def values(self) -> dict[str, Any]:
-        """The settings as numbers, texts and lists, from which `from_values` makes them again."""
+        """The settings as numbers, texts and lists, from which `from_values` rebuilds them."""
         own = self.own and {"path": self.own.path, "settings": asdict(self.own.settings)}
         return {**self._asdict(), "memory": self.memory and list(self.memory), "own": own}
 
@@ -111,11 +111,11 @@ class NetSettings(NamedTuple):
 
     @property
     def networks(self) -> OwnNetworks | None:
-        """The class of the user's own, if it makes whole networks."""
+        """The user's class, if it makes whole networks."""
         return self.own.networks if self.own else None
 
     def check_own(self, spaces: HasSpaces) -> None:
-        """Tries the user's own net, if there is one, on observations; refuses one with a fault."""
+        """Tries the user's net, if there is one, on observations; refuses a faulty one."""
         if self.own is not None:
             from walle.nets.own import check_net
 
@@ -160,7 +160,7 @@ class NetSettings(NamedTuple):
     def policy_factory(
         self, spaces: HasSpaces, kind: str = "stochastic", exploration: float = 0.0
     ) -> PolicySpec:
-        """The description of a policy for a lane's spaces, which makes it when it is called."""
+        """The description of a policy for a lane's spaces; calling it makes the policy."""
         return PolicySpec(kind, self, spaces.observation_space, spaces.action_space, exploration)
 
     def has_log_std(self, space: gym.Space[Any]) -> bool:

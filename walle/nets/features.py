@@ -1,6 +1,6 @@
 """Features of observations: of images by convolutions, of a history by a gated recurrent unit.
 
-Features take the observation's place: policy and critic are feed-forward functions of the same
+Features replace the observation: policy and critic are feed-forward functions of the same
 features.
 """
 
@@ -25,7 +25,7 @@ class Convolutions:
     """The convolutions of Mnih et al. 2015 (methods, "Model architecture") over one image."""
 
     def __init__(self, prefix: str, image: Image) -> None:
-        """Parameter names begin with `prefix`; no side of the image is under 36 pixels."""
+        """Parameter names start with `prefix`; no side of the image is under 36 pixels."""
         self._image = image
         inputs, *sides = image.chw
         self._names = [f"{prefix}.{i}" for i in range(len(_LAYERS))]
@@ -38,7 +38,7 @@ class Convolutions:
         self.outputs = inputs * math.prod(sides)
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Parameters drawn as in `mlp.orthogonal`, as Stable-Baselines3 has them."""
+        """Parameters drawn as in `mlp.orthogonal`, as in Stable-Baselines3."""
         return orthogonal(self.shapes, self._names, generator)
 
     def __call__(self, params: Params, images: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class Encoder:
         return torch.cat([self(params, chunk) for chunk in torch.split(rows, _CHUNK)])
 
     def acting(self, params: Params, lanes: int, rows: int) -> Forward:
-        """A quicker form of `__call__`: rows of which the first `lanes` count, to [rows, F + V].
+        """A faster form of `__call__`: rows of which the first `lanes` count, to [rows, F + V].
 
         Convolutions take eight rows a call and the last layers all rows, so that a row has the same
         bits whatever else is in its batch.
@@ -146,14 +146,14 @@ class GRU:
     """
 
     def __init__(self, prefix: str, inputs: int, units: int) -> None:
-        """`units` is H, the width of the state; parameter names begin with `prefix`."""
+        """`units` is H, the width of the state; parameter names start with `prefix`."""
         self.units = units
         self._names = [f"{prefix}.{name}" for name in ("weight_x", "weight_h", "bias_x", "bias_h")]
         shapes = [(3 * units, inputs), (3 * units, units), (3 * units,), (3 * units,)]
         self.shapes: dict[str, tuple[int, ...]] = dict(zip(self._names, shapes, strict=True))
 
     def init(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Orthogonal weights, drawn for each gate apart; biases are zero."""
+        """Orthogonal weights, drawn separately for each gate; biases are zero."""
         params = {name: torch.zeros(shape) for name, shape in self.shapes.items()}
         for name in self._names[:2]:
             for gate in params[name].chunk(3):

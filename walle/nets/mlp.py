@@ -106,7 +106,7 @@ def orthogonal(
 class MLP:
     """Fully connected layers: activation between them, none after the last.
 
-    With a net of the user's own in front they are layers of its features.
+    With a user's net in front, the layers take its features.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class MLP:
         return params
 
     def __call__(self, params: Params, x: Tensor, more: Tensor | None = None) -> Tensor:
-        """[..., sizes[0]] -> [..., sizes[-1]]; the layers see `more` beside the features."""
+        """[..., sizes[0]] -> [..., sizes[-1]]; the layers also take `more`."""
         x = self._features(params, x)
         x = x if more is None else torch.cat((x, more), -1)
         for name in self.layers:
@@ -164,7 +164,7 @@ class MLP:
 
         Its memory is allocated once, so each call overwrites the last result. A row has the same
         bits at every place, and for every number of rows that is a multiple of `ACTING_ROWS`: for
-        other numbers Intel's processors add up in another order. Hidden layers are padded with
+        other numbers Intel's processors sum in a different order. Hidden layers are padded with
         zeros to a multiple of 16, and so is the last layer if its inputs are no such multiple:
         AMD's processors need that for equal bits in narrow products, and so do the activations.
         """

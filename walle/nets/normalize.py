@@ -52,7 +52,7 @@ class RunningMoments:
         self.batch_moments: Callable[[Any], Moments] = batch_moments  # C++ has a faster one
 
     def update(self, samples: AnyArray) -> None:
-        """Takes in [N, *shape], N >= 1."""
+        """Adds the samples [N, *shape], N >= 1."""
         x = np.asarray(samples)
         batch_mean, batch_m2 = self.batch_moments(x)
         delta, total = batch_mean - self.mean, self.count + len(x)
@@ -79,12 +79,12 @@ class ObservationNormalizer(RunningMoments):
     """(obs - mean) / std, clipped. It changes only in `update`; samplers get a frozen copy."""
 
     def __init__(self, obs_dim: int, *, enabled: bool) -> None:
-        """Mean 0 and variance 1 for good unless `enabled`."""
+        """Keeps mean 0 and variance 1 unless `enabled`."""
         super().__init__((obs_dim,))
         self.enabled = enabled
 
     def update(self, samples: AnyArray) -> None:
-        """Takes in raw observations [..., O]."""
+        """Adds raw observations [..., O]."""
         if self.enabled:
             super().update(samples.reshape(-1, samples.shape[-1]))
 
@@ -125,7 +125,7 @@ class RewardNormalizer:
     def __call__(
         self, reward: FloatArray, ended: BoolArray, lane: IntArray, begins: BoolArray = NO_LANE
     ) -> Tensor:
-        """Takes in [T, L] rewards of the lanes numbered `lane` ([L]); returns them scaled.
+        """Adds [T, L] rewards of the lanes numbered `lane` ([L]); returns them scaled.
 
         Where `begins` (see `Rollout`), the return starts at zero.
         """

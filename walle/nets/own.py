@@ -1,9 +1,8 @@
-"""Networks of the user's own: an encoder before the policy and before every critic.
+"""User-defined networks: an encoder in front of the policy and of every critic.
 
 An encoder turns observations into features: policy and critics are feed-forward functions of the
-features, Q(s, a) of the features and the action. Each has an encoder of its own, with parameters of
-its own. A class of the user's own is a `torch.nn.Module`, an `OwnNet`, or makes whole networks
-(`OwnNetworks`).
+features, Q(s, a) of the features and the action. Each has its own encoder with its own parameters.
+A user's class is a `torch.nn.Module`, an `OwnNet`, or makes whole networks (`OwnNetworks`).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class OwnNetworks(Protocol):
 
 @dataclass(frozen=True)
 class OwnFactory:
-    """Makes a net of the user's own from the width of an observation; picklable."""
+    """Makes a user's net from the width of an observation; picklable."""
 
     path: str  # "module:Class", for messages
     cls: type[Any]  # the class
@@ -125,7 +124,7 @@ class ModuleNet:
         return {name: drawn[name].detach() for name in self.shapes}
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
-        """What the module's `forward` makes of [..., O]: [..., F]."""
+        """The result of the module's `forward`: [..., O] to [..., F]."""
         constants = {name: value.to(obs.device) for name, value in self._constants.items()}
         features: Tensor = functional_call(self._module, {**constants, **params}, (obs,))
         return features
@@ -141,8 +140,8 @@ def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
 def check_net(factory: OwnFactory, space: Box) -> None:
     """Checks that a net has all parts of an `OwnNet`, and that they fit together.
 
-    The net is tried on samples of `space` ([O]) within [-10, 10]. Refuses one of which a part is
-    missing or raises, a shape differs from the promised one, or rows depend on each other.
+    The net is tried on samples of `space` ([O]) within [-10, 10]. Refuses a net if a part is
+    missing or raises, a shape is wrong, or rows depend on each other.
     """
     space = deepcopy(space)  # sampling would change it
     space.seed(0)

@@ -1,7 +1,7 @@
 """Policies for learning from a replay buffer: of actions in [-1, 1], and ε-greedy ones.
 
-Each is a `policies.ActingPolicy`. Those of actions in [-1, 1] have for learning a function from
-observations to actions through which the gradient reaches the parameters.
+Each is a `policies.ActingPolicy`. For learning, those of actions in [-1, 1] also have a
+differentiable function from observations to actions.
 """
 
 from __future__ import annotations
@@ -176,11 +176,11 @@ class RandomFirst:
 
 
 class EpsilonGreedyPolicy(MLPPolicy):
-    """The action of the largest value Q(s, a); with probability ε any of the K, evenly drawn.
+    """The action of the largest value Q(s, a); with probability ε any of the K, uniformly drawn.
 
     ε is the last parameter, so that all samplers change it at the same version. `dist_params` are
-    the K values, and `dist` has ε after them. The values are an MLP's, of what `encoder` sees if
-    there are images.
+    the K values, and `dist` has ε after them. An MLP computes the values, from the features of
+    `encoder` if there are images.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class EpsilonGreedyPolicy(MLPPolicy):
         return torch.where(explores < params["epsilon"], action, -1)
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
-        """The drawn action, or the one of the largest value."""
+        """The drawn action, or the action of the largest value."""
         greedy = dist_params.argmax(-1)
         out.copy_(torch.where(scaled_noise < 0, greedy, scaled_noise.long()))
 

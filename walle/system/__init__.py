@@ -1,1 +1,1 @@
-"""What the operating system does for us: files, locks, processes, signals, the machine."""
+"""Operating-system services: files, locks, processes, signals, the machine."""

@@ -1,4 +1,4 @@
-"""Commands as their users type them."""
+"""Commands as a user would type them."""
 
 from __future__ import annotations
 

@@ -34,10 +34,10 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
 
 
 def cache_directory(*, for_code: bool = False) -> Path:
-    """Returns `walle` in the user's cache directory; in TMPDIR if that one is not private.
+    """Returns `walle` in the user's cache directory; in TMPDIR if that is not private.
 
     Every call checks the owner again: whoever can write there chooses the code that a run loads.
-    With `for_code`, directories from which nothing can be executed do not count either.
+    `for_code` also excludes directories from which nothing can be executed.
     Raises PermissionError if neither directory can be used.
     """
     candidates = [Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"]  # the same for every run
@@ -56,7 +56,7 @@ def cache_directory(*, for_code: bool = False) -> Path:
 def private_directory(*candidates: Path, for_code: bool = False) -> Path:
     """Returns the first of `candidates` that no other user but root can change or replace.
 
-    Directories that are missing are made with mode 0700, which the last one gets in every case.
+    Missing directories are created with mode 0700; the last one always gets that mode.
     Raises PermissionError, with the reasons, if none of the candidates is private.
     """
     refused = []
@@ -113,7 +113,7 @@ class TemporaryDirectory:
 
     @contextmanager
     def used(self) -> Iterator[Path]:
-        """Puts the temporary files of the body, and of the programs that it starts, in here."""
+        """Puts temporary files of the body, and of programs that it starts, in this directory."""
         before, tempfile.tempdir = tempfile.tempdir, str(self.path)
         try:
             with environment({"TMPDIR": str(self.path)}):

@@ -1,8 +1,8 @@
-"""The process that workers are forked from, which ends all that a run leaves behind.
+"""The process that workers are forked from; it ends everything that a run leaves behind.
 
-The fork server adopts the orphans of workers that die. It ends when the agent ends, by whatever
-signal, and then it ends all other processes of the run. Imports little: the fork server imports
-this module before torch.
+The fork server adopts the orphans of workers that die. When the agent ends, by whatever signal, it
+ends too, and ends all other processes of the run. Imports little: the fork server imports this
+module before torch.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def start_fork_server(*, for_workers: bool = True) -> Any:
 
 
 def fork_server() -> int:
-    """The process id of the fork server that runs."""
+    """The process id of the running fork server."""
     return int(_server._forkserver_pid)
 
 
@@ -125,10 +125,10 @@ def leave_fork_server() -> None:
 
 @contextmanager
 def without_collector() -> Iterator[None]:
-    """Runs the body, which imports, without the garbage collector.
+    """Disables the garbage collector while the body imports modules.
 
-    Imports make some hundred thousand objects that live as long as the process. Visiting them again
-    and again takes a tenth of torch's import. Later collections leave them out too.
+    Imports create some hundred thousand objects that live as long as the process. Visiting them
+    repeatedly takes a tenth of torch's import time. Later collections skip them too.
     """
     was_enabled = gc.isenabled()
     gc.disable()

@@ -13,9 +13,9 @@ def number_text(value: float | None, spec: str = "") -> str:
 
 
 def digits(value: float) -> str:
-    """Three significant digits; all digits before the point from a thousand on, as in 4416.
+    """Three significant digits; from a thousand on, all integer digits, as in 4416.
 
-    Without commas between thousands, which would be read as those between the ends of an interval.
+    No commas between thousands: they would look like the comma of an interval.
     """
     return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 

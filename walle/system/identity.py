@@ -27,10 +27,10 @@ def flatten(config: Mapping[str, Any], ignore: Collection[str] = (), prefix: str
 def comparable_leaves(
     resolved: Mapping[str, Any], written: Mapping[str, Any], ignore: Collection[str]
 ) -> Flat:
-    """The leaves of a composed config by which jobs and runs are recognised.
+    """The leaves of a composed config that identify jobs and runs.
 
-    References to environment variables stay as they are written: no file of the sweep then holds
-    the value, which may be a secret, and another value makes no other job.
+    References to environment variables stay unresolved: a value, which may be a secret, is in no
+    file of the sweep, and a different value is still the same job.
     """
     references = flatten(written, ignore)
     return {
@@ -40,7 +40,7 @@ def comparable_leaves(
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON, with sorted keys; what JSON does not know, as `str` writes it."""
+    """The value as JSON, with sorted keys; types unknown to JSON are converted by `str`."""
     return json.dumps(value, sort_keys=True, default=str)
 
 

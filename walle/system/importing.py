@@ -23,8 +23,8 @@ TRUST = "use trust=True (in a command line trust=true)"
 def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> Any:
     """Imports the object that `path`, "module:Name", names in the setting `key`.
 
-    The object must have the attributes `needs`; `base` is how to get them, such as "derive it from
-    walle.Callback". Raises ConfigError if the module, the name or an attribute is missing.
+    The object must have the attributes `needs`; `base` states how to get them, such as "derive it
+    from walle.Callback". Raises ConfigError if the module, the name or an attribute is missing.
     """
     module = import_module_of(key, path)
     where, name = f"{key}={path!r}", path.partition(":")[2]
@@ -68,10 +68,10 @@ def check_import(
 ) -> None:
     """Refuses to import the module of `path`, "module:Name", which `file` names as `key`.
 
-    Whoever made `file`, a checkpoint or a run's directory, may have made the module too. Allowed
-    are walle's own and, with `trust`, all others, each with a line on stderr. With `beside`, only
-    modules are refused that lie in Python's library or beside the run, in its directory or the one
-    that holds it, unless they are imported already. Raises ConfigError; `fix` ends its message.
+    Whoever made `file`, a checkpoint or a run's directory, may have made the module too. Modules of
+    walle are allowed; `trust` allows all others, each with a line on stderr. `beside` refuses only
+    modules in Python's library, in the run's directory or directly in its parent, unless they are
+    already imported. Raises ConfigError; `fix` ends its message.
     """
     module, package = path.rpartition(":")[0], re.split("[.:]", path)[0]
     folders = _find_folders(package) if module else []
@@ -119,7 +119,7 @@ def _find_example(package: str) -> bool:
 
 
 def require_picklable(key: str, path: str, value: object) -> None:
-    """Raises ConfigError if `value` cannot be pickled, as a lambda or a class in a function."""
+    """Raises ConfigError if `value` cannot be pickled, such as a lambda or a local class."""
     try:
         ForkingPickler.dumps(value)
     except (pickle.PicklingError, TypeError, AttributeError) as error:

@@ -109,7 +109,7 @@ class RunDirectory(NamedTuple):
 
 @contextmanager
 def run_directory(path: Path) -> Iterator[RunDirectory]:
-    """Makes the directory, and keeps other runs out in the body; ConfigError if one uses it."""
+    """Makes the directory and locks it for the body; ConfigError if another run uses it."""
     path.mkdir(parents=True, exist_ok=True)
     with _run_lock(path) as file:
         os.ftruncate(file, 0)

@@ -38,7 +38,7 @@ def memory_limits(root: Path = Path("/")) -> list[int]:
 
 
 def core_quota(root: Path = Path("/")) -> int | None:
-    """The number of whole cores that the control groups' quotas allow, 1 at least; None without."""
+    """The whole cores that the control groups' quotas allow, at least 1; None without quotas."""
     quotas = []
     for group in _groups("cpu", root):
         files = [group / f"cpu.{name}" for name in ("max", "cfs_quota_us", "cfs_period_us")]
@@ -60,9 +60,9 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 
 
 def usable_cores(root: Path = Path("/")) -> list[int]:
-    """The cores on which to run, a hardware thread of every physical core first.
+    """The cores to run on, starting with one hardware thread of every physical core.
 
-    A container or a launcher may allow some cores only, a quota no more than a number of them.
+    A container or a launcher may allow only some cores, and a quota only a number of them.
     """
     allowed = os.sched_getaffinity(0)
     cores = spread(allowed, read_siblings(allowed, root / TOPOLOGY))
@@ -121,7 +121,7 @@ def physical_cores() -> int:
 
 
 def clock_mhz(cores: Sequence[int]) -> float | None:
-    """The present mean clock frequency of `cores` in MHz; None if the kernel does not show it."""
+    """The current mean clock frequency of `cores` in MHz; None if the kernel does not show it."""
     try:
         frequencies = psutil.cpu_freq(percpu=True)
     except (NotImplementedError, FileNotFoundError):
@@ -131,7 +131,7 @@ def clock_mhz(cores: Sequence[int]) -> float | None:
 
 
 def busy_s(cores: Sequence[int]) -> float | None:
-    """Busy seconds of `cores` since the machine started, with time that a host gave to others.
+    """Busy seconds of `cores` since the machine started, including time that a host gave to others.
 
     None if the kernel does not show it.
     """

@@ -25,7 +25,7 @@ RUN_MARK, WORKER_MARK = "WALLE_RUN", "WALLE_WORKER"
 
 
 def die_with_parent(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent dies; ends it here if it has died."""
+    """Asks the kernel to kill this process when its parent dies; exits now if it is dead."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -65,8 +65,8 @@ def descendants(root: int, spare: Collection[int] = ()) -> list[int]:
 def mark_processes() -> None:
     """Marks all processes that this one will start, by a variable in their environment.
 
-    The mark outlives this process, whose own end makes orphans that nobody adopts. A process that
-    gets an environment of its own has no mark.
+    The mark outlives this process, whose end leaves orphans that nobody adopts. A process that is
+    started with a separate environment has no mark.
     """
     os.environ[RUN_MARK] = f"{os.getpid()}-{time.time_ns()}"
 

@@ -1,4 +1,4 @@
-"""Joins a Ray cluster, or starts a Ray of this process's own; imports Ray only in a call."""
+"""Joins a Ray cluster or starts a local one; imports Ray only when called."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def join(
     nodes: int = 1,  # those that a Ray of its own is for: only with more do other machines reach it
     **arguments: Any,  # of `ray.init` in both cases
 ) -> tuple[Any, bool]:
-    """Connects this process, unless the user's own program has done so.
+    """Connects this process, unless the user's program has already done so.
 
-    Returns the module `ray`, and whether `leave` is to be called at the end. Raises ConfigError if
-    there is no cluster at the address, it has other versions, or it asks for a token that this
-    process does not show.
+    Returns the module `ray`, and whether to call `leave` at the end. Raises ConfigError if there is
+    no cluster at the address, its versions differ, or it requires a token that this process does
+    not have.
     """
     _check_reachable(address, setting)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
@@ -65,7 +65,7 @@ def first_line(error: BaseException) -> str:
 
 
 def leave(ray: Any) -> None:
-    """Disconnects; a Ray of its own ends."""
+    """Disconnects; shuts down a local cluster."""
     with blocked_signals(*_GROUP_SIGNALS):
         ray.shutdown()
 

@@ -38,16 +38,16 @@ def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
 def has_checkpoint(directory: Path) -> bool:
     """Whether a run in this directory can resume from a checkpoint.
 
-    Other applications may have a file of this name too, but no run.json beside it.
+    Other applications may have a file of this name too, but no run.json next to it.
     """
     files = [directory / "checkpoints" / name for name in _CHECKPOINTS]
     return (directory / "run.json").exists() and any(file.exists() for file in files)
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """Reads status.json, without what is damaged: the whole file, or fields of a wrong type.
+    """Reads status.json; ignores a damaged file, and fields of a wrong type.
 
-    A run or a job without its status counts as one that has not started.
+    A run or a job without a status counts as not started.
     """
     try:
         content = json.loads((directory / STATUS).read_text(encoding="utf-8"))
@@ -72,7 +72,7 @@ def write_status(directory: Path, fields: dict[str, Any]) -> None:
 
 
 def remove_empty(directory: Path) -> None:
-    """Removes the directory, and those above it up to the working directory, that are empty."""
+    """Removes the directory and its parents, up to the working directory, if they are empty."""
     with suppress(OSError):  # one of them is not empty, or does not exist
         for path in (directory, *directory.parents):
             if path.resolve() == Path.cwd():

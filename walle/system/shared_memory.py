@@ -1,4 +1,4 @@
-"""Anonymous shared memory of processes that were started from each other."""
+"""Anonymous shared memory between a process and its children."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ import numpy.typing as npt
 class SharedMemory:
     """Shared memory that grows on demand; picklable to a child process.
 
-    The memory belongs to no file system, so no mount such as /dev/shm bounds its size, and no
-    process that is killed leaves a file behind: the kernel frees it when the last process that maps
-    it ends.
+    The memory belongs to no file system, so no mount such as /dev/shm bounds its size, and a killed
+    process leaves no file behind: the kernel frees it when the last process that maps it ends.
     """
 
     def __init__(self, name: str = "walle", *, reserve: bool = False) -> None:
         """Starts empty; `name` is shown in /proc/PID/maps.
 
-        With `reserve` the memory is taken at once, instead of when it is first written: a lack of
-        memory is then an error, and does not end the process.
+        `reserve` allocates the memory at once instead of at the first write: a lack of memory is
+        then an error and does not kill the process.
         """
         self._reserve = reserve
         self._descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
@@ -37,7 +36,7 @@ class SharedMemory:
         self._descriptor = state["_descriptor"].detach()
 
     def bytes(self, length: int) -> npt.NDArray[np.uint8]:
-        """The first `length` bytes, 0 before they are written; OSError if there is no memory."""
+        """The first `length` bytes, 0 before they are written; OSError if memory runs out."""
         if self._memory is None or len(self._memory) < length:
             if self._reserve:
                 os.posix_fallocate(self._descriptor, 0, max(1, length))

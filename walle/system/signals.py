@@ -52,8 +52,8 @@ class Signals:
 
     The first SIGINT, SIGTERM or SIGHUP asks for an orderly end. A further SIGINT ends the run at
     once: it raises `KeyboardInterrupt` with the signal's number. A further SIGTERM or SIGHUP does
-    not: Slurm ends a job step and its job with a SIGTERM each, and one closing of a terminal sends
-    two SIGHUP; either would interrupt the checkpoint. SIGUSR1 and SIGUSR2 ask for a checkpoint.
+    not: Slurm sends SIGTERM to both a job step and its job, and closing a terminal sends SIGHUP
+    twice; either would interrupt the checkpoint. SIGUSR1 and SIGUSR2 ask for a checkpoint.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Signals:
         self.waitable, self._writer = multiprocessing.Pipe(duplex=False)
 
     def arrived(self) -> bool:
-        """Whether a signal has asked for the end."""
+        """Whether a signal has asked the run to end."""
         return self.received is not None
 
     def take_save_request(self) -> bool:
@@ -83,7 +83,7 @@ class Signals:
 
     @contextmanager
     def breaking_off(self) -> Iterator[None]:
-        """Lets the first signal raise `Interrupted` in the middle of the body or at its end."""
+        """Makes the first signal raise `Interrupted` during the body or at its end."""
         self._breaks_off = True
         try:
             if self.arrived():
@@ -139,7 +139,7 @@ def leave_terminal() -> None:
 
 @contextmanager
 def blocked_signals(*numbers: int) -> Iterator[None]:
-    """Blocks signals here and in the processes that the body starts; here they follow the body."""
+    """Blocks signals here and in the processes that the body starts; here they arrive after it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Supervision: deaths that interrupt work, work and workers that are silent, and restarts."""
+"""Supervision: deaths that interrupt work, work and workers that hang, and restarts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class DeathWatch:
         """Watches the processes; outside the main thread only `busy` checks whether one has ended.
 
         `report` is called in the main thread when processes have ended. It raises an error, or
-        returns if the run can continue; then the processes that are left are still watched.
+        returns if the run can continue; the remaining processes are then still watched.
         """
         self._report = report
         self._watched = frozenset(sentinels)
@@ -45,7 +45,7 @@ class DeathWatch:
             self._thread.start()
 
     def watch(self, sentinels: Iterable[int]) -> None:
-        """Watches these processes instead; call it before the former sentinels are closed."""
+        """Watches these processes instead; call it before the old sentinels are closed."""
         self._watched = frozenset(sentinels)
         os.eventfd_write(self._changed, 1)
 
@@ -74,7 +74,7 @@ class DeathWatch:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Lets the end of a process raise in the middle of the body."""
+        """Makes the end of a process raise an error during the body."""
         try:
             self._busy = True
             self._report_ended()  # a process may have ended while the main thread was not busy
@@ -83,7 +83,7 @@ class DeathWatch:
             self._busy = False
 
     def close(self) -> None:
-        """Ends the watch: from now on processes may end."""
+        """Stops watching: from now on processes may end."""
         if self._closed:
             return
         self._closed = True
@@ -96,7 +96,7 @@ class DeathWatch:
 class TimeLimit:
     """A limit on the duration of work, such as a round.
 
-    It is `timeout_s`; if that is None, `times` the longest duration so far, at least `least_s`.
+    It is `timeout_s`; if that is None, `times` x the longest duration so far, at least `least_s`.
     """
 
     def __init__(
@@ -113,15 +113,15 @@ class TimeLimit:
         return max(self._least_s, self._times * self._longest_s)
 
     def note(self, took_s: float) -> None:
-        """Notes the duration of work that has ended."""
+        """Records the duration of completed work."""
         self._longest_s = max(self._longest_s, took_s)
 
 
 class Watchdog:
-    """A limit for work of the main thread, such as an evaluation; see `TimeLimit`.
+    """A time limit for work in the main thread, such as an evaluation; see `TimeLimit`.
 
     After one limit the work is named, after two it raises `WorkerError`. If it is stuck in native
-    code, where Python can raise nothing, the process ends ten seconds later.
+    code, where Python cannot raise, the process ends ten seconds later.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class Watchdog:
 
 
 class Silence:
-    """The time for which each worker has owed its next result; see `TimeLimit`.
+    """How long each worker's next result has been due; see `TimeLimit`.
 
     After one limit a worker is named, after two it is replaced.
     """
@@ -189,20 +189,20 @@ class Silence:
         self._named: set[int] = set()
 
     def update(self, worker: int, *, owes: bool) -> None:
-        """Notes whether the worker owes a result now; its time runs from the first such note."""
+        """Records whether a result is due from the worker; its time starts at the first record."""
         if not owes:
             self.heard(worker)
         elif self._since[worker] is None:
             self._since[worker] = self._clock()
 
     def heard(self, worker: int, took_s: float = 0.0) -> None:
-        """Notes a sign of life; `took_s` is the time that its result took, if it sent one."""
+        """Records a sign of life; `took_s` is the time that its result took, if it sent one."""
         self._since[worker] = None
         self._named.discard(worker)
         self.limit.note(took_s)
 
     def wait_s(self) -> float | None:
-        """Seconds until the next worker is overdue; None if no worker owes anything."""
+        """Seconds until the next worker is overdue; None if no result is due."""
         limits = [
             since + self.limit.seconds * (2 if worker in self._named else 1)
             for worker, since in enumerate(self._since)
@@ -226,10 +226,10 @@ class Silence:
 
 
 class Restarts:
-    """Counts restarts: so many in all, and two of a worker a round, since a fault may recur."""
+    """Limits restarts: in total, and to two per worker and round, since a fault may recur."""
 
     def __init__(self, most: int, key: str = "sampler.restarts") -> None:
-        """Allows `most` restarts in the run, as the setting `key` says."""
+        """Allows `most` restarts in the run; the setting `key` holds this limit."""
         self._most, self._key = most, key
         self._by_round: Counter[tuple[int, int]] = Counter()
 
@@ -242,7 +242,7 @@ class Restarts:
         return ""
 
     def refusal(self, worker: int, round_: int) -> str:
-        """`reason_against`; if there is none, counts a restart."""
+        """Returns `reason_against`; counts a restart if it is empty."""
         reason = self.reason_against(worker, round_)
         if not reason:
             self._by_round[worker, round_] += 1

@@ -115,10 +115,10 @@ def become_worker(threads: int) -> None:
     """Leaves signals to the agent, ends with the agent, and limits torch to `threads`.
 
     The worker has its own session: what a terminal or a scheduler sends to the agent's group
-    reaches neither the worker nor the programs that its environments start. What is sent to the
-    worker itself meets a handler that does nothing. Such a program inherits which signals are
-    ignored or blocked, but no handler, so every signal still works on it. It inherits no open
-    files: a pipe that it held open would not read as closed when the worker ends.
+    reaches neither the worker nor the programs that its environments start. A signal to the worker
+    itself runs a handler that does nothing. Such a program inherits which signals are ignored or
+    blocked, but no handler, so every signal still works on it. It inherits no open files: a pipe
+    that it held open would not read as closed when the worker ends.
     """
     gc.freeze()  # the imports' objects: no collection visits, and so copies, their memory
     gc.enable()

@@ -18,7 +18,7 @@ from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
 
 class MujocoLanes:
-    """L lanes of one task, with the numbers of L Gymnasium environments of equal seeds.
+    """L lanes of one task, with the results of L Gymnasium environments with the same seeds.
 
     Every lane draws its initial states from a generator made as Gymnasium makes it.
     """

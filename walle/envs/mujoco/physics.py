@@ -247,7 +247,7 @@ def _keep_warning(message: str) -> None:
 
 
 def issue_mujoco_warnings(where: str) -> None:
-    """Issues a RuntimeWarning for every pending warning, each beginning with `where`."""
+    """Issues a RuntimeWarning for every pending warning, each starting with `where`."""
     messages = pending_warnings.copy()
     pending_warnings.clear()
     for message in messages:

@@ -38,7 +38,7 @@ _DRAWING |= {"render_mode", "visual_options", "width"}
 
 
 def why_not(spec: EnvSpec) -> str | None:
-    """The reason why MuJoCo lanes would have other results for `spec`; None if they have not."""
+    """Why MuJoCo lanes would have different results for `spec`; None if they would not."""
     if find_robot(spec.id) is not None:
         return None
     if find_maker(spec.id) is not None:
@@ -103,7 +103,7 @@ def find_robot(env_id: str) -> Robot | None:
 def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
     """The class or function that an id of the form "module:Name" names, or None.
 
-    Raises ConfigError, and calls nothing, if what it makes is not known to be an environment.
+    Raises ConfigError, without calling it, if its result is not known to be an environment.
     """
     maker: Any = _named(env_id)
     if maker is None or isinstance(maker, Robot):

@@ -25,9 +25,9 @@ class Robot:
     Attributes:
         xml_file: the MuJoCo model.
         observe: now -> [L, O], what the policy sees.
-        reward: (before, action, now) -> [L], what the step from `before` to `now` was worth.
+        reward: (before, action, now) -> [L], the reward of the step from `before` to `now`.
         terminated: now -> [L] booleans, whether the episode has reached its end; None: never.
-        begin: (random, qpos, qvel) -> (qpos, qvel), the state in which an episode begins, from one
+        begin: (random, qpos, qvel) -> (qpos, qvel), the state in which an episode starts, from one
             lane's random stream and the model's initial state; None adds uniform noise to that
             state.
         fields: the names of the MjData arrays that `now` has.
@@ -90,7 +90,7 @@ class RobotTask(Task):
 
     @property
     def action_space(self) -> gym.spaces.Box:
-        """The actuators' control ranges, infinite where there is none."""
+        """The actuators' control ranges, infinite where there are none."""
         limited = self.model.actuator_ctrllimited.astype(bool)
         low, high = self.model.actuator_ctrlrange.astype(np.float32).T
         return gym.spaces.Box(

@@ -100,14 +100,14 @@ def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: 
 
 
 def never(lanes: int) -> BoolArray:
-    """The [L] booleans of a step that ended in no terminal state."""
+    """[L] booleans, all False: no lane terminated."""
     return np.zeros(lanes, dtype=np.bool_)
 
 
 def xml_path(xml_file: str) -> Path:
     """The file that an `xml_file` argument names, by Gymnasium's rule.
 
-    A path that begins with `/`, `.` or `~` is the user's own file; any other name is a model that
+    A path that starts with `/`, `.` or `~` is the user's own file; any other name is a model that
     Gymnasium ships.
     """
     if xml_file.startswith(("/", ".", "~")):
@@ -185,14 +185,14 @@ def _pairs_that_may_touch(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
 def with_listed_pairs(model: mujoco.MjModel, path: Path) -> mujoco.MjModel:
     """The model of that file with its pairs listed, or itself if that would not be faster.
 
-    In every step MuJoCo searches for bodies whose boxes overlap, and only then leaves out the pairs
-    that may never touch. Where few pairs are left, as of a robot that touches nothing but the
-    floor, the search takes up to a fifth of a step.
+    In every step MuJoCo searches for bodies whose boxes overlap, and only then drops the pairs that
+    may never touch. Where few pairs remain, as for a robot that touches only the floor, the search
+    takes up to a fifth of a step.
 
     Contacts have the order and the parameters of those that MuJoCo finds by itself, so trajectories
     stay the same bit for bit. The tests compare long trajectories of all of Gymnasium's models that
-    have such pairs; a short one is compared here, because another version of MuJoCo may have other
-    rules.
+    have such pairs; a short one is compared here, because another version of MuJoCo may have
+    different rules.
     """
     pairs = _pairs_that_may_touch(model)
     if model.npair or model.nflex or model.nexclude or not 0 < len(pairs) <= _MOST_PAIRS:
