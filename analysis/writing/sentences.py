@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from functools import partial
 
 import pandas as pd
 
-from walle.analysis.loading.directories import DamagedError, Scalar, read_json
 from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.groups import Cell, blocks_of, changing_together, sort_key
-from walle.analysis.runs import Sweep
-from walle.analysis.writing.format import counted, listed, table_digits, with_range
+from walle.analysis.runs import FREE, DamagedError, Scalar, Sweep, read_json
+from walle.analysis.writing.format import counted, digits, listed, with_range
 
 SAME = 0.01  # lengths that differ by less are the same
 FEW_LANES = 8
@@ -104,8 +104,7 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
 def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
     """A sentence about what the seconds of collection are of runs that are free-running."""
     names = {name for cell in cells for name in cell.names}
-    modes = {wall_clock.mode_of(run) for run in sweep.runs if run.name in names}
-    if wall_clock.FREE not in modes:
+    if not any(run.mode == FREE and run.name in names for run in sweep.runs):
         return []
     return [
         "Free-running, collection is timed by the wall clock: the seconds in which so many steps "
@@ -182,7 +181,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             return "yes" if value else ""
         if isinstance(value, float):
             missing = math.isnan(value) and math.isnan(low)
-            return "" if missing else with_range((value, low, high), table_digits)
+            return "" if missing else with_range((value, low, high), partial(digits, places=4))
         return str(value)
 
     bounds = {c + end for c in table.columns for end in ("_low", "_high")}
