@@ -1,9 +1,9 @@
-# Every target does its own set-up: a fresh clone needs Python 3.11 or newer, pip and make.
+# Every target does its own set-up: a fresh clone needs Python 3.11 to 3.13, pip and make.
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python
 
-.PHONY: sweep test slow ray slurm gpu mutants docs lint types format clean
+.PHONY: sweep test slow ray slurm gpu mutants docs lint types pythons format clean
 .DEFAULT_GOAL := test
 
 # The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
@@ -62,6 +62,23 @@ lint: .venv/ready
 
 types: .venv/ready
 	.venv/bin/mypy
+
+# Other versions of Python: the types as of the newest, and for those that are installed the tests that start runs, where
+# there is a CPU build of torch, or else the syntax. Hydra 1.3 does not start on Python 3.14.
+PLACES = /usr/bin /usr/local/bin $(HOME)/.pyenv/versions/*/bin
+pythons: .venv/ready
+	.venv/bin/mypy --python-version 3.14
+	@for python in $(wildcard $(foreach v,3.12 3.13,$(PLACES:%=%/python$v))); do \
+		own=.venv/$$(basename $$python); \
+		if $$python -m venv $$own && $$own/bin/python -m pip install --quiet torch==2.13.0+cpu; then \
+			$$own/bin/python -m pip install --quiet -c constraints.txt -e ".[dev]" && \
+			$$own/bin/python -m pytest -q -n 2 -m "not slow and not gpu and not ray and not slurm" \
+				tests/test_run.py tests/test_training.py; \
+		else \
+			echo "$$python: no CPU build of torch, checking the syntax alone"; \
+			$$python -W error -m compileall -q -f walle hydra_plugins analysis; \
+		fi || exit 1; \
+	done
 
 format: .venv/ready
 	.venv/bin/ruff check --fix .

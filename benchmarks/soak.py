@@ -3,9 +3,10 @@
     python benchmarks/soak.py [--kills 200] [--learners 2] [--json soak.json] [OVERRIDE ...]
 
 Every run trains HalfCheetah with three samplers and two learners. One process of it gets SIGKILL: a
-sampler, a learner, the fork server, and every fifth time the agent, which is then resumed. The last
-line of iterations.csv must have the learning columns of a run that nobody disturbed. A run that
-ends before its kill does not count.
+sampler, a learner, the fork server, and every fifth time the agent. Every second kill comes
+in the seconds after the last round. A run that ends by its kill is resumed. Each must end as
+completed, and the last line of its iterations.csv must have the learning columns of a run that
+nobody disturbed. A run that ends before its kill does not count.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 from benchmarks.options import parser_of
 from benchmarks.programs import RUN, read_csv
 from benchmarks.provenance import provenance, write_json
+from walle.system.run_files import read_status
 
 SETTINGS = (
     "env=halfcheetah",
@@ -51,13 +53,14 @@ class Kill(NamedTuple):
     """One run that was disturbed: who was killed, and whether it learned the same all the same."""
 
     victim: str
+    late: bool  # whether `after_s` counts from the end of the last round, not from the start
     after_s: float
     same: bool
     note: str
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 1 if a run learned anything else."""
+    """Returns 1 if a run learned anything else, or could not be completed."""
     parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--learners", type=int, default=2)
@@ -82,16 +85,21 @@ def soak(settings: Sequence[str], directory: Path, count: int, rng: random.Rando
     since = until_work(run)
     run.wait(LIMIT_S)
     working_s = time.monotonic() - since
-    expected = learned(directory / "unbroken")
+    ending_s = time.time() - (directory / "unbroken" / "iterations.csv").stat().st_mtime
+    expected, rounds = learned(directory / "unbroken"), rounds_of(directory / "unbroken")
     kills: list[Kill] = []
     for attempt in range(3 * count):
         if len(kills) == count:
             break
         place = directory / str(attempt)
         agent = len(kills) % AGENT_EVERY == AGENT_EVERY - 1
-        kill = disturbed(settings, place, rng, rng.uniform(0, working_s), agent=agent)
+        late = len(kills) % 2 == 1
+        after_s = rng.uniform(0, ending_s if late else working_s)
+        after_round = rounds if late else 0
+        kill = disturbed(settings, place, rng, after_s, agent=agent, after_round=after_round)
         if kill.victim:
-            kills.append(kill._replace(same=learned(place) == expected))
+            same = learned(place) == expected and is_completed(place)
+            kills.append(kill._replace(late=late, same=same))
             print(f"{len(kills):>4} {kills[-1]}", flush=True)
     return kills
 
@@ -113,23 +121,35 @@ def start(settings: Sequence[str], directory: Path) -> subprocess.Popen[bytes]:
 
 
 def disturbed(
-    settings: Sequence[str], directory: Path, rng: random.Random, after_s: float, *, agent: bool
+    settings: Sequence[str],
+    directory: Path,
+    rng: random.Random,
+    after_s: float,
+    *,
+    agent: bool,
+    after_round: int,
 ) -> Kill:
     """Runs with one kill; a run that ends by it is resumed."""
-    run = start(settings, directory)
-    died, victim = until_work(run) + after_s, ""
+    run, victim = start(settings, directory), ""
+    died = until_work(run) + after_s
+    if after_round:
+        while run.poll() is None and rounds_of(directory) < after_round:
+            time.sleep(0.01)
+        died = time.monotonic() + after_s
     while run.poll() is None and time.monotonic() < died:
         time.sleep(0.01)
     if run.poll() is None:
         victim = kill_one(run.pid, rng, agent=agent)
     code = run.wait(LIMIT_S)
     note = ""
-    if code:
+    if code and is_completed(directory):
+        note = f"exit {code}, completed"
+    elif code:
         note = f"exit {code}, resumed"
         again = [f"resume={directory}"] if (directory / "run.json").exists() else settings
         code = start(again, directory).wait(LIMIT_S)
         note += f" to exit {code}" if code else ""
-    return Kill(victim, round(after_s, 2), False, note)
+    return Kill(victim, False, round(after_s, 3), False, note)
 
 
 def kill_one(pid: int, rng: random.Random, *, agent: bool) -> str:
@@ -162,6 +182,17 @@ def workers(pid: int) -> dict[psutil.Process, str]:
     return found
 
 
+def is_completed(directory: Path) -> bool:
+    """Whether the run has ended with all its records."""
+    return read_status(directory).get("state") == "completed"
+
+
+def rounds_of(directory: Path) -> int:
+    """The number of rounds in iterations.csv."""
+    path = directory / "iterations.csv"
+    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
+
+
 def learned(directory: Path) -> dict[str, str] | None:
     """The last line of iterations.csv without times; None if there is none."""
     rows = read_csv(directory / "iterations.csv")
@@ -176,7 +207,7 @@ def table(kills: Sequence[Kill]) -> str:
     lines = [
         f"{same[victim]:>4} of {count:>4} the same: {victim}" for victim, count in asked.items()
     ]
-    resumed = sum(bool(kill.note) for kill in kills)
+    resumed = sum("resumed" in kill.note for kill in kills)
     return "\n".join([*lines, f"{resumed} runs ended by the kill and were resumed"])
 
 

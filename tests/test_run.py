@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -10,15 +11,19 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 
 from tests.conftest import largest_file, read
 from tests.test_training import learned
 from walle import training
 from walle.agent import checkpoint
+from walle.agent.callback import Callback
+from walle.config import config_directory
 from walle.run import _into_its_directory
 from walle.system import forkserver
 from walle.system.commands import command_of
-from walle.system.run_files import read_status
+from walle.system.run_files import read_status, update_status
 
 ROOT = str(Path(__file__).resolve().parents[1])
 SMALL = (
@@ -96,6 +101,13 @@ def completed(tmp_path_factory):
     return directory
 
 
+class Early(Callback):
+    """Ends a run after its first round."""
+
+    def on_round(self, round_):
+        return True
+
+
 def files(directory):
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
@@ -105,6 +117,62 @@ def test_a_completed_run_is_not_begun_again(completed, refused):
     line = refused(f"resume={completed}")
     assert "has learned from 256 steps already; give more total_steps to continue" in line
     assert files(completed) == before
+
+
+class Killer(Callback):
+    """Kills the run between its last checkpoint and its last record."""
+
+    def on_end(self, end):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_after_its_last_round_is_completed(tmp_path):
+    settings = (*SMALL, "sampler=process", "sampler.n=2", "eval.every=128", "total_steps=256")
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    callbacks = "callbacks=[tests.test_run:Killer]"
+    for arguments, code in (
+        ((*settings, f"hydra.run.dir={whole}"), 0),
+        ((*settings, callbacks, f"hydra.run.dir={killed}"), -signal.SIGKILL),
+        ((f"resume={killed}", callbacks), -signal.SIGKILL),  # as often as it takes
+        ((f"resume={killed}", "callbacks=[]"), 0),
+        ((f"resume={killed}",), 2),
+    ):
+        command = [sys.executable, "-m", "walle.run", *arguments]
+        assert subprocess.run(command, cwd=ROOT, timeout=100, check=False).returncode == code
+        if code < 0:
+            assert read_status(killed)["state"] == "running"
+    assert learned(killed) == learned(whole)
+    same = ("state", "exit_code", "return_value")
+    left, right = (read_status(directory) for directory in (killed, whole))
+    assert [left[name] for name in same] == [right[name] for name in same]
+    rows = [read(directory / "eval.csv") for directory in (killed, whole)]
+    assert [row["return_mean"] for row in rows[0]] == [row["return_mean"] for row in rows[1]]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        (),
+        ("sampler.collect=episodes", "env.episode_limit=12"),
+        ("algo=dqn", "algo.learning_starts=100", "algo.updates_per_step=0.1"),
+        ("callbacks=[tests.test_run:Early]",),
+    ],
+)
+@pytest.mark.parametrize("state", ["running", "failed"])
+def test_what_is_left_of_a_run_is_done(tmp_path, command, refused, settings, state):
+    small = [word for word in SMALL if "algo=dqn" not in settings or word != "algo.epochs=2"]
+    command(*small, *settings, "total_steps=256", f"hydra.run.dir={tmp_path}")
+    before, rows = read_status(tmp_path), learned(tmp_path)
+    update_status(tmp_path, state=state, exit_code=None, ended=None, return_value=None, reason=None)
+    command(f"resume={tmp_path}")
+    after = read_status(tmp_path)
+    assert (after["state"], after["exit_code"], after["attempts"]) == ("completed", 0, 2)
+    assert [after[name] for name in ("return_value", "reason")] == [
+        before[name] for name in ("return_value", "reason")
+    ]
+    assert learned(tmp_path) == rows
+    refused(f"resume={tmp_path}")
 
 
 def test_a_directory_without_a_run_is_refused(tmp_path, refused):
@@ -300,3 +368,49 @@ def test_a_setting_of_sweeps_is_refused_without_a_sweep(refused, tmp_path):
     said = refused(*SMALL, "hydra.launcher.dry_run=true", f"hydra.run.dir={tmp_path / 'run'}")
     assert "hydra.launcher.dry_run=true is a setting of sweeps, and this is one run: add -m" in said
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_runs_that_start_at_the_same_time_have_directories_of_their_own(tmp_path):
+    arguments = [sys.executable, "-m", "walle.run", *SMALL, "total_steps=128", "algo.compile=false"]
+    quiet = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    environ = os.environ | {"PYTHONPATH": ROOT}
+    runs = [subprocess.Popen(arguments, env=environ, **quiet) for _ in range(4)]
+    errors = [run.communicate(timeout=100)[1].decode() for run in runs]
+    assert [run.returncode for run in runs] == [0] * 4, errors
+    assert len(list(tmp_path.glob("outputs/*/*/run.json"))) == 4
+
+
+def test_a_directory_is_named_after_the_microsecond():
+    """In single runs and in sweeps; a sweep with a name keeps it."""
+    with initialize_config_dir(str(config_directory()), version_base="1.3"):
+        nodes = [hydra_compose("config", return_hydra_config=True).hydra for _ in range(3)]
+        named = hydra_compose("config", ["name=mine"], return_hydra_config=True).hydra
+    found = {path for node in nodes for path in (node.run.dir, node.sweep.dir)}
+    assert len(found) == 6
+    assert {re.sub(r"\d", "0", path) for path in found} == {
+        f"{top}/0000-00-00/00-00-00-000000" for top in ("outputs", "multirun")
+    }
+    assert named.sweep.dir == "multirun/mine"
+
+
+@pytest.mark.slow
+def test_a_run_needs_no_locale_and_no_home(tmp_path):
+    """Nor a writable one, in a directory whose name has spaces and letters beyond ASCII."""
+    here = tmp_path / "Läufe von gestern"
+    here.mkdir()
+    bare = {key: os.environ[key] for key in ("PATH", "XDG_CACHE_HOME") if key in os.environ}
+    bare |= {"PYTHONPATH": ROOT, "LC_ALL": "C", "HOME": "/proc/none"}
+
+    def walle(*arguments):
+        words = [sys.executable, "-m", *arguments]
+        done = subprocess.run(words, cwd=here, env=bare, capture_output=True, timeout=100)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode()
+
+    walle("walle.run", *SMALL, "total_steps=128", "hydra.run.dir='ein Maß'")
+    walle("walle.run", "resume=ein Maß", "total_steps=256")
+    assert read_status(here / "ein Maß")["attempts"] == 2
+    assert "ein Maß" in walle("walle.eval", "ein Maß", "episodes=1")
+    walle("walle.run", "-m", *SMALL, "total_steps=128", "hydra.sweep.dir='ein Ü'")
+    assert read_status(here / "ein Ü" / "0")["state"] == "completed"

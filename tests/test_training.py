@@ -15,8 +15,10 @@ from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
 from walle.envs import EnvSpec
 from walle.errors import ConfigError, WorkerError
+from walle.system import machine
 from walle.system.locks import DirectoryLost
-from walle.training import RunResult, train, warnings
+from walle.system.run_files import write_status
+from walle.training import RunResult, make_algorithm, make_problem, make_tasks, train, warnings
 
 TIMES = {
     "wall_s",
@@ -345,11 +347,13 @@ def test_the_last_evaluation_that_was_broken_off_can_be_made_up(tmp_path, monkey
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.pt").touch()
     state = {"env_steps": 512, "iteration": 2, "evaluation_is_due": True}
+    state |= {"config": {"total_steps": 512}}
     state |= {"versions": {}, "cpu_model": "Abacus"}
     monkeypatch.setattr(checkpoint, "load", lambda _: state)
     monkeypatch.setattr(checkpoint, "made_here", lambda: state)
     assert checkpoint.earlier_state(tmp_path, print, total_steps=512) is state
     state["evaluation_is_due"] = False
+    write_status(tmp_path, {"state": "completed"})
     with pytest.raises(ConfigError, match="has learned from 512 steps already"):
         checkpoint.earlier_state(tmp_path, print, total_steps=512)
 
@@ -393,3 +397,37 @@ def test_settings_that_were_not_composed_are_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"config=\['env=hopper'\]: give .* walle\.compose"):
         train(["env=hopper"], tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture
+def hyperthreads(monkeypatch, tmp_path):
+    """A machine with the cores 0 and 1, of which 2 and 3 are the second hardware threads."""
+    for core, text in enumerate(("0,2", "1,3", "0,2", "1,3")):
+        folder = tmp_path / f"cpu{core}" / "topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(text)
+    monkeypatch.setattr(machine, "TOPOLOGY", tmp_path)  # an absolute path takes the root's place
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "pinned"),
+    [
+        (["sampler.n=null"], [0, 1]),
+        (["sampler.n=3"], [0, 1, 2]),
+        (["sampler.n=5"], [0, 1, 2, 3, 0]),
+        (["sampler=serial"], [0]),
+    ],
+)
+def test_samplers_get_physical_cores_first(hyperthreads, overrides, pinned):
+    config = compose(["env=cartpole", "sampler.pin=true", *overrides])
+    problem, probed = make_problem(config)
+    tasks = make_tasks(config, problem, probed, make_algorithm(config, problem))
+    assert [task.core for task in tasks] == pinned
+
+
+def test_learners_count_physical_cores_that_no_sampler_has(hyperthreads):
+    sizes = ["env=cartpole", "learner.n=null", "learner.shards=4"]
+    assert compose(sizes).learners == 2  # in lock-step they wait for each other
+    assert compose([*sizes, "sampler.n=1", "sampler.max_lag=1"]).learners == 1
+    assert compose([*sizes, "sampler.n=null", "sampler.max_lag=1"]).learners == 1

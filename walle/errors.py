@@ -26,6 +26,10 @@ class ConfigError(WalleError, ValueError):
     """The configuration asks for something impossible; raised before any process starts."""
 
 
+class CheckpointError(ConfigError):
+    """A checkpoint, or a file beside it, is damaged or another run's."""
+
+
 class RolloutError(WalleError, RuntimeError):
     """An environment returned a value that learning cannot use, such as a NaN reward."""
 
@@ -87,6 +91,7 @@ DISK_FIXES = {
     errno.EROFS: "make the disk writable",
     errno.EACCES: "allow this user to write there",
     errno.ENOTDIR: "move the file that stands in the way",
+    errno.EISDIR: "move the directory that stands in the way",
 }
 
 

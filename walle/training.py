@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 import torch
 
 from walle import algos
@@ -38,7 +39,7 @@ from walle.config.loading import config_hash, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
-from walle.errors import ConfigError, Interrupted, WorkerDeathError, WorkerError
+from walle.errors import CheckpointError, ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.nets.factory import NetSettings
 from walle.policy.acting import stored_policy
 from walle.sampling.episodes import EpisodeQuota, capacity
@@ -96,9 +97,13 @@ def train(
     if config.sampler.name == "process" or config.learners > 1:
         spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
     if resumed:
+        file = checkpoint.resumed_file(directory / "checkpoints", resumed)
+        keys = ("seed", "batch_size", "env", "algo", "net")
+        needed = {"config": {**dict.fromkeys(keys), "env": {}}, "recorder": {"wall_s": 0.0}}
+        checkpoint.check(file, resumed, {**needed, "env_steps": 0, "live": [], "lanes": []})
         stored = without_removed(resumed["config"])
         stored["env"]["on_error"] = config.env.on_error  # which may change
-        for key in ("seed", "batch_size", "env", "algo", "net"):
+        for key in keys:
             if stored[key] != settings[key]:
                 raise ConfigError(
                     f"the checkpoint in {directory} is another run's: it has {key}={stored[key]}, "
@@ -167,6 +172,7 @@ class Training:
         config, environment, logger = self.config, self.environment, self.config.logger
         self._env_steps = self.resumed["env_steps"] if self.resumed else 0
         self._algorithm = make_algorithm(config, self.problem)
+        self._blocks = self._checked_lanes(self.resumed) if self.resumed else []
         self._callbacks = make_callbacks(config.callbacks)
         self._film: Callable[[PolicySnapshot, int], Path] | None = None
         if logger.video_every is not None:
@@ -178,6 +184,39 @@ class Training:
             policy = policy_from(self._algorithm, environment.env, environment.lane, origin)
             ending = ".gif" if logger.name == "tensorboard" else ".mp4"
             self._film = film_while_learning(self.directory, ending, policy, logger.video_steps)
+
+    def _checked_lanes(self, resumed: dict[str, Any]) -> list[LaneBlock]:
+        """The lanes of a checkpoint, after its state was compared with that of the new parts."""
+        algorithm, lanes = self._algorithm, self.config.lanes
+        tracker = EpisodeTracker(range(lanes), 1)
+        snapshot = {"version": 0, "vector": algorithm.snapshot().vector}
+        like: dict[str, Any] = {
+            "algorithm": algorithm.state_dict(),
+            "snapshot": snapshot,
+            "live": [snapshot] * len(resumed["live"]),
+            "lanes": [{"round": 0}] * len(resumed["lanes"]),
+            "recorder": {"tracker": tracker.state_dict(), "eval_mean": None, "lengths": {}},
+            **dict.fromkeys(("iteration", "version", "evaluations"), 0),
+            "evaluation_is_due": False,
+            "best": resumed.get("best") and 0.0,  # None before the first evaluation
+            "replay": None if algorithm.replay is None else {"inserted": 0, "size": 0},
+            "quota": {"mean_length": None} if self.config.whole_episodes else None,
+        }
+        file = checkpoint.resumed_file(self.directory / "checkpoints", resumed)
+        checkpoint.check(file, resumed, like)
+        blocks, fit = [], False
+        with suppress(KeyError, TypeError, ValueError, IndexError, AttributeError):
+            blocks = [LaneBlock.loaded(block) for block in resumed["lanes"]]
+            numbers = [number for block in blocks for number in block.numbers.tolist()]
+            fit = sorted(numbers) == [*range(lanes)] and all(
+                {*map(len, block[2:5]), block.actions.shape[1]} == {len(block.numbers)}
+                and block.obs.shape[1] in (0, self.problem.obs_dim)
+                and np.isfinite(block.obs).all()
+                for block in blocks
+            )
+        if not fit:
+            raise CheckpointError(f"{file} is damaged: its lanes are not those of the run")
+        return blocks
 
     def run(self, signals: Signals, events: EventLog) -> RunResult:
         """Starts the processes, connects them with the agent, runs it, and closes all.
@@ -237,10 +276,8 @@ class Training:
         """
         config, environment, algorithm = self.config, self.environment, self._algorithm
         sampler, slots = config.sampler, config.slots
-        earlier = self.resumed["lanes"] if self.resumed else []
-        blocks = [LaneBlock.loaded(block) for block in earlier]
         spans = (trace, self.timer.start_ns) if trace else None
-        tasks = make_tasks(config, self.problem, environment, algorithm, blocks, spans)
+        tasks = make_tasks(config, self.problem, environment, algorithm, self._blocks, spans)
         shape = partial(rollout_shape, config, self.problem, environment)
         shapes = [shape(len(task.lanes)) for task in tasks]
         check_memory(shapes, slots, config.batch_size)

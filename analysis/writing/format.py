@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
+from walle.system.format import digits
+
 
 def counted(number: int, noun: str) -> str:
     """The number with its noun, as in `1 run` and `3 runs`."""
@@ -22,13 +24,9 @@ def joined(parts: Iterable[str]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def digits(value: float, places: int = 3) -> str:
-    """Three significant digits; all digits before the point of larger numbers, as in 4416.
-
-    Without commas between thousands, which would be read as those between the ends of an interval.
-    """
-    whole = 10**places - 0.5 <= abs(value) < 1e12
-    return f"{value:.0f}" if whole else f"{value:.{places}g}"
+def table_digits(value: float) -> str:
+    """Four significant digits; all digits before the point from ten thousand on."""
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
 
 
 def percent(value: float) -> str:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from functools import partial
 
 import pandas as pd
 
 from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.groups import Cell, blocks_of, changing_together, sort_key
 from walle.analysis.runs import FREE, DamagedError, Scalar, Sweep, read_json
-from walle.analysis.writing.format import counted, digits, listed, with_range
+from walle.analysis.writing.format import counted, listed, table_digits, with_range
 
 SAME = 0.01  # lengths that differ by less are the same
 FEW_LANES = 8
@@ -181,7 +180,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
             return "yes" if value else ""
         if isinstance(value, float):
             missing = math.isnan(value) and math.isnan(low)
-            return "" if missing else with_range((value, low, high), partial(digits, places=4))
+            return "" if missing else with_range((value, low, high), table_digits)
         return str(value)
 
     bounds = {c + end for c in table.columns for end in ("_low", "_high")}

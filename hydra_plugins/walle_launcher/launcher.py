@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hydra.types import HydraContext, TaskFunction
     from omegaconf import DictConfig
 
-    from walle.launcher.composing import StopRule
+    from walle.launcher.planning import StopRule
 
 # The schema is not called `walle`: an application may build its own hydra/launcher/walle.yaml on
 # it, and Hydra would take the schema for that file.

@@ -13,9 +13,11 @@ import torch
 
 from walle.agent import checkpoint
 from walle.errors import ConfigError
+from walle.system.run_files import write_status
 from walle.types import PolicySnapshot
 
 STATE = {
+    "config": {"total_steps": 512},
     "env_steps": 512,
     "iteration": 2,
     "vector": torch.arange(5.0),
@@ -272,10 +274,32 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path):
     assert said == [f"{tmp_path} has no checkpoint; the run starts again"]
 
 
-def test_a_run_that_has_all_its_steps_is_refused(run_directory):
+def test_a_completed_run_is_refused(run_directory):
+    write_status(run_directory, {"state": "completed"})
     with pytest.raises(ConfigError, match=r"total_steps=512: .* 512 steps already; give more"):
         checkpoint.earlier_state(run_directory, print, total_steps=512)
     assert checkpoint.earlier_state(run_directory, print)
+
+
+@pytest.mark.parametrize("state", ["running", "failed", "interrupted", None])
+def test_a_run_with_all_its_steps_that_is_not_completed_does_what_is_left(run_directory, state):
+    write_status(run_directory, {"state": state})
+    assert checkpoint.earlier_state(run_directory, print, total_steps=512)
+    with pytest.raises(ConfigError, match=r"total_steps=400: .* 512 steps already; give more"):
+        checkpoint.earlier_state(run_directory, print, total_steps=400)
+
+
+@pytest.mark.parametrize("state", ["running", "completed"])
+def test_only_a_completed_run_that_a_callback_stopped_is_refused(tmp_path, state):
+    stopped = STATE | {"callbacks": {"states": {}, "stopped_by": "early:Solved"}}
+    checkpoint.save_last(tmp_path / "checkpoints", stopped)
+    write_status(tmp_path, {"state": state})
+    given = {"total_steps": 1024, "callbacks": ["early:Solved"]}
+    if state == "completed":
+        with pytest.raises(ConfigError, match="early:Solved: it stopped the run"):
+            checkpoint.earlier_state(tmp_path, print, **given)
+    else:
+        assert checkpoint.earlier_state(tmp_path, print, **given)
 
 
 def test_other_versions_and_another_processor_are_told(run_directory, monkeypatch):

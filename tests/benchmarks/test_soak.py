@@ -21,4 +21,5 @@ def test_twenty_kills(tmp_path):
     kills = json.loads((tmp_path / "found.json").read_text())["kills"]
     assert len(kills) == 20
     assert sum(kill["victim"] == "agent" for kill in kills) == 4
+    assert sum(kill["late"] for kill in kills) == 10
     assert all(kill["same"] for kill in kills)

@@ -99,3 +99,25 @@ def test_jobs_record_the_final_setting_alone_and_are_recognised(planned, command
         overrides = json.loads((directory / "run.json").read_text())["overrides"]
         assert not any(one.startswith("++") for one in overrides)
     assert len(list((tmp_path / "multirun" / "own").glob("[0-9]*"))) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["algo.clip=${z}"], "algo.clip: Interpolation key 'z' not found; correct the"),
+        (["algo.clip=${oc.env:WALLE_NOPE}"], "variable 'WALLE_NOPE' not found\"; set the variable"),
+        (["+env.kwargs.a=${seed.x}"], "node `seed` is not a container and thus cannot"),
+        (["name=${oc.env:WALLE_NOPE}"], "variable 'WALLE_NOPE' not found\"; set the variable"),
+        (["hydra.sweep.dir=${z}"], "Interpolation key 'z' not found; correct the reference"),
+        (["hydra.sweep.subdir=${z}"], "Interpolation key 'z' not found; correct the reference"),
+        (["-cn", "two", "+hydra.sweeper.params.seed=${z}"], "Interpolation key 'z' not found; c"),
+        (["-cn", "two", "algo.gamma=${no.such:3}"], "algo.gamma: Unsupported interpolation type"),
+    ],
+)
+def test_a_reference_without_a_value_is_one_line_in_sweeps(planned, tmp_path, capsys, words, line):
+    with pytest.raises(SystemExit) as ended:
+        planned(*([] if "-cn" in words else ["-m"]), *words)
+    err = capsys.readouterr().err
+    assert (ended.value.code, line in err, "Traceback" in err) == (2, True, False), err
+    assert all(line in each for each in err.splitlines() if each.startswith(("walle", "algo")))
+    assert not list(tmp_path.rglob("run.json"))

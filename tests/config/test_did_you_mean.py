@@ -1,5 +1,7 @@
 """Errors of Hydra in one line with the cure, as a user meets them."""
 
+import argparse
+
 import pytest
 from hydra.errors import MissingConfigException
 
@@ -50,3 +52,21 @@ def test_a_sweep_that_does_not_exist_lists_those_that_do():
         compose([], "sped")
     with pytest.raises(ConfigError, match=r"choose one of: algorithms, .*speedup, .*walle sweeps"):
         compose([], "zzzz")
+
+
+def test_a_python_on_which_hydra_does_not_start_is_one_line(command, capsys, monkeypatch):
+    """As `argparse` of Python 3.14, which checks every help text when an option is added."""
+    add = argparse.ArgumentParser.add_argument
+
+    def checking(self, *names, **settings):
+        if not isinstance(settings.get("help", ""), str):
+            raise ValueError("badly formed help string")  # noqa: TRY004
+        return add(self, *names, **settings)
+
+    monkeypatch.setattr(argparse.ArgumentParser, "add_argument", checking)
+    with pytest.raises(SystemExit) as ended:
+        command("env=cartpole")
+    found = capsys.readouterr()
+    assert (ended.value.code, found.out, found.err.count("\n")) == (2, "", 1)
+    assert found.err.startswith("walle: Hydra 1.")
+    assert found.err.endswith("does not start on Python 3.14; use Python 3.11 to 3.13\n")

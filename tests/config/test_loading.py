@@ -1,4 +1,3 @@
-import os
 import re
 import subprocess
 import sys
@@ -9,6 +8,7 @@ import pytest
 from walle.config import compose, config_directory, config_hash, schemas
 from walle.config.loading import without_removed
 from walle.errors import ConfigError
+from walle.system.machine import usable_physical_cores
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
@@ -17,7 +17,7 @@ ENVS = sorted(p.stem for p in (config_directory() / "env").glob("*.yaml"))
 def test_defaults():
     config = compose()
     assert (config.env.id, config.algo.name, config.total_steps) == ("HalfCheetah-v5", "ppo", 10**6)
-    assert config.n == min(len(os.sched_getaffinity(0)), 64)
+    assert config.n == min(usable_physical_cores(), 64)
     assert config.lanes == 64
 
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -11,16 +10,11 @@ from walle.launcher.allocation import (
     Resources,
     job_environment,
     need,
-    parse_cpu_list,
-    read_siblings,
-    spread,
     sweep_cores,
     thread_settings,
     visible_gpus,
 )
-from walle.system.machine import THREAD_VARIABLES
-
-KERNEL_LIST = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
+from walle.system.machine import THREAD_VARIABLES, read_siblings, spread
 
 
 @pytest.mark.parametrize(
@@ -123,6 +117,11 @@ def test_every_core_takes_its_turn(count, turns):
         allocator.release(job)
 
 
+def test_cores_take_no_turns_among_jobs_that_run_side_by_side():
+    allocator = Allocator([Need(1, turn=1)], [0], Resources([4, 5, 6], []))
+    assert [grant.cores for grant in granted(allocator)] == [(4,)]
+
+
 def test_gpu_slots_are_handed_out_and_taken_back():
     allocator = Allocator([Need(1, 1)] * 3, [0, 1, 2], Resources([0, 1, 2], ["a", "b"]))
     assert [grant.gpus for grant in granted(allocator)] == [("a",), ("b",)]
@@ -183,19 +182,6 @@ def test_gpu_slots():
     assert visible_gpus(None, {"CUDA_VISIBLE_DEVICES": ""}) == []
 
 
-def test_every_physical_core_before_any_second_thread():
-    siblings = {0: [0, 4], 4: [0, 4], 1: [1, 5], 5: [1, 5]}
-    assert spread([0, 1, 4, 5], siblings) == [0, 1, 4, 5]
-    siblings = {0: [0, 1], 1: [0, 1], 2: [2, 3], 3: [2, 3]}
-    assert spread([0, 1, 2, 3], siblings) == [0, 2, 1, 3]
-    assert spread([1, 2], siblings) == [1, 2]  # a sibling the sweep may not use does not count
-
-
-def test_the_kernels_lists():
-    assert parse_cpu_list("0-2,8\n") == [0, 1, 2, 8]
-    assert parse_cpu_list("3") == [3]
-
-
 def test_only_cores_this_process_has_are_handed_out():
     assert sorted(sweep_cores(None)) == sorted(os.sched_getaffinity(0))
     with pytest.raises(ValueError, match="names \\[100000\\]"):
@@ -204,24 +190,6 @@ def test_only_cores_this_process_has_are_handed_out():
         sweep_cores([min(os.sched_getaffinity(0))] * 2)
     with pytest.raises(ValueError, match="at least one core"):
         sweep_cores([])
-
-
-def test_a_core_without_known_siblings_is_a_physical_core():
-    assert spread([1, 0], {0: [0]}) == [0, 1]
-    assert spread([3, 1, 2], {}) == [1, 2, 3]
-
-
-def test_siblings_are_read_where_the_kernel_lists_them(tmp_path):
-    for core, text in ((0, "0,4\n"), (2, "2-3\n")):
-        folder = tmp_path / f"cpu{core}" / "topology"
-        folder.mkdir(parents=True)
-        (folder / "thread_siblings_list").write_text(text)
-    assert read_siblings([0, 1, 2], tmp_path) == {0: [0, 4], 2: [2, 3]}
-
-
-@pytest.mark.skipif(not KERNEL_LIST.exists(), reason="this kernel lists no siblings")
-def test_a_core_is_among_its_own_siblings():
-    assert 0 in read_siblings([0])[0]
 
 
 @pytest.fixture

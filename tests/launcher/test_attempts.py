@@ -11,8 +11,7 @@ from omegaconf import OmegaConf
 
 from walle.agent import checkpoint
 from walle.launcher.allocation import Grant, Need
-from walle.launcher.composing import Job
-from walle.launcher.planning import can_resume
+from walle.launcher.planning import Job, can_resume
 from walle.launcher.records import Identity, is_done, read_manifest, resume_text
 from walle.launcher.runner import start_attempt
 from walle.system.run_files import read_status, update_status

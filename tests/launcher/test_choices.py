@@ -8,8 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from walle.errors import ConfigError
-from walle.launcher.composing import swept_keys
-from walle.launcher.planning import ChoiceSettings
+from walle.launcher.planning import ChoiceSettings, swept_keys
 
 ALGORITHMS = {
     "ppo": {"name": "ppo", "clip": 0.2, "epochs": 10},

@@ -12,7 +12,7 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from walle.config import config_directory
-from walle.launcher.composing import FastLoader
+from walle.launcher.planning import FastLoader
 
 JOBS = [
     ["seed=2", "algo.clip=0.3", "name=two words", "sampler.n=4"],

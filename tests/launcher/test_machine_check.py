@@ -11,8 +11,7 @@ import pytest
 
 from walle.launcher import runner
 from walle.launcher.allocation import Need
-from walle.launcher.composing import Job
-from walle.launcher.planning import Plan
+from walle.launcher.planning import Job, Plan
 from walle.launcher.records import Identity, Manifest
 from walle.launcher.runner import (
     CoreSpeeds,

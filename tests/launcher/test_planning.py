@@ -8,13 +8,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from walle.errors import ConfigError
 from walle.launcher.allocation import Need, Resources
-from walle.launcher.composing import Composed, Job
 from walle.launcher.planning import (
+    Job,
     Plan,
     assign_numbers,
     config_changed,
+    distinct,
     in_order,
-    in_repeats,
     measures_time,
     plan_lines,
     quoted,
@@ -92,17 +92,6 @@ def test_every_block_has_all_values_once_in_an_order_of_its_own():
     assert in_order(repeats, "blocks") == order
 
 
-@pytest.mark.parametrize("blocks", [True, False])
-@pytest.mark.parametrize("exclusive", [True, False])
-def test_cores_take_turns_among_the_repeats_of_jobs_that_run_one_at_a_time(blocks, exclusive):
-    jobs = [
-        Job(f"sampler.n={n}", None, Path(str(n)), Identity(n, (), "", {}), Need(n)) for n in (1, 2)
-    ]
-    found = in_repeats(jobs, [3, 0], blocks=blocks, exclusive=exclusive)
-    assert [job.need for job in found] == [Need(1, turn=3 if exclusive else 0), Need(2)]
-    assert [job.block for job in found] == ([3, 0] if blocks else [None, None])
-
-
 def test_repeats_are_numbered_as_they_appear_and_keep_their_numbers():
     configs = [{"seed": 7}, {"seed": 5}, {"seed": 7}]
     assert repeat_numbers(configs, "seed", {}) == [0, 1, 0]
@@ -124,8 +113,18 @@ def test_repeats_are_numbered_as_they_appear_and_keep_their_numbers():
     ],
 )
 def test_a_sweep_over_a_key_of_speed_measures_time(jobs, needs, swept, expected):
-    found = [Composed(None, job, Identity(-1, (), "", {})) for job in jobs]
-    assert measures_time(found, needs, swept) is expected
+    found = [
+        Job("", None, Path(), Identity(-1, (), "", {}), Need(need), values=values)
+        for values, need in zip(jobs, needs, strict=True)
+    ]
+    assert measures_time(found, swept) is expected
+
+
+def test_jobs_that_differ_in_a_setting_of_hydra_are_not_the_same():
+    identity = Identity(-1, (), config_hash({"n": 1}), {"n": 1})
+    job = Job("", None, Path(), identity, Need(), values={"n": 1})
+    own = identity._replace(overrides=("n=1", "hydra.sweep.subdir=a"))
+    assert distinct([job, job._replace(identity=own)])[1] == [0, 1]
 
 
 def job(num=-1, *overrides, **config):

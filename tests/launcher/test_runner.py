@@ -12,9 +12,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from walle.launcher.allocation import Allocator, Need, Resources
-from walle.launcher.composing import Job
 from walle.launcher.jobs import Verdict
-from walle.launcher.planning import Plan
+from walle.launcher.planning import Job, Plan
 from walle.launcher.records import Identity, Manifest
 from walle.launcher.runner import Runner
 from walle.launcher.settings import WalleLauncherConf

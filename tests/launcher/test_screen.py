@@ -5,8 +5,8 @@ import io
 from rich.console import Console
 
 from walle.launcher.allocation import Grant
-from walle.launcher.composing import Job
 from walle.launcher.jobs import Verdict
+from walle.launcher.planning import Job
 from walle.launcher.records import Identity, Progress
 from walle.launcher.screen import Row, Screen, ending_text, job_table
 

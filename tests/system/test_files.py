@@ -1,11 +1,18 @@
 import os
+import pwd
 import subprocess
 import sys
 import tempfile
+from types import SimpleNamespace
 
 import pytest
 
-from walle.system.files import TemporaryDirectory, private_directory, write_atomically
+from walle.system.files import (
+    TemporaryDirectory,
+    cache_directory,
+    private_directory,
+    write_atomically,
+)
 
 ROOT = os.getuid() == 0
 
@@ -141,3 +148,74 @@ def test_temporary_files_lie_in_the_directory_while_it_is_used(tmp_path):
         made = subprocess.run(["mktemp", "-d"], capture_output=True, text=True, check=True)
         assert made.stdout.startswith(str(path))
     assert (os.environ.get("TMPDIR"), tempfile.gettempdir()) == before
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """An own home and temporary directory."""
+    for name, variable in (("home", "HOME"), ("tmp", "TMPDIR")):
+        (tmp_path / name).mkdir(mode=0o700)
+        monkeypatch.setenv(variable, str(tmp_path / name))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path / "home"
+
+
+def temporary(home):
+    return home.parent / "tmp" / f"walle-{os.getuid()}"
+
+
+def test_a_user_without_a_name_and_without_a_home_has_a_cache(home, monkeypatch):
+    assert cache_directory() == home / ".cache" / "walle"
+    monkeypatch.delenv("HOME")
+
+    def unknown(uid):
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert cache_directory() == cache_directory(for_code=True) == temporary(home)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "own"))
+    assert cache_directory() == home / "own" / "walle"
+
+
+@pytest.mark.parametrize("how", ["missing", "file", "read-only"])
+def test_a_home_that_cannot_be_used(home, monkeypatch, how):
+    if how == "read-only":
+        write = os.access
+        below = str(home)
+        monkeypatch.setattr(
+            os, "access", lambda path, mode: not str(path).startswith(below) and write(path, mode)
+        )
+    else:
+        (home.parent / "file").touch()
+        nowhere = "/proc/none" if how == "missing" else str(home.parent / "file")
+        monkeypatch.setenv("HOME", nowhere)
+    assert cache_directory() == temporary(home)
+
+
+def test_compiled_code_lies_where_it_can_be_executed(home, monkeypatch):
+    noexec, seen = [home], os.statvfs
+
+    def mounted(path):
+        refused = any(path.is_relative_to(each) for each in noexec)
+        return SimpleNamespace(f_flag=os.ST_NOEXEC) if refused else seen(path)
+
+    monkeypatch.setattr(os, "statvfs", mounted)
+    assert cache_directory(for_code=True) == temporary(home)
+    assert cache_directory() == home / ".cache" / "walle"
+    noexec.append(home.parent / "tmp")
+    with pytest.raises(PermissionError, match=r"tmp/walle-\d+ is mounted noexec; set XDG_CACHE_H"):
+        cache_directory(for_code=True)
+
+
+def test_compiled_code_lies_where_torch_can_name_it(home, monkeypatch):
+    """Torch does not quote the paths in its compiler's command."""
+    spaced, other = home / "Größe und Maß", home / "Größe"
+    monkeypatch.setenv("HOME", str(spaced))
+    assert cache_directory() == spaced / ".cache" / "walle"
+    assert cache_directory(for_code=True) == temporary(home)
+    monkeypatch.setenv("HOME", str(other))
+    assert cache_directory(for_code=True) == other / ".cache" / "walle"
+    monkeypatch.setenv("HOME", str(spaced))
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")  # nothing can be written there
+    assert cache_directory(for_code=True) == spaced / ".cache" / "walle"

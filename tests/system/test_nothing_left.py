@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -175,6 +176,16 @@ def test_after_the_agent_was_killed(start, sampler):
     run = start(LONG, sampler=sampler)
     run.train(PROBES + EVALUATION + SAMPLERS)
     run.process.kill()
+    assert run.left() == []
+
+
+@pytest.mark.parametrize("hard", [1, pytest.param(resource.RLIM_INFINITY, marks=pytest.mark.slow)])
+def test_after_a_limit_of_processor_time(start, hard):
+    """As `ulimit -t` sets it: the kernel sends SIGXCPU, and SIGKILL at the hard limit."""
+    run = start(LONG)
+    run.train(PROBES + EVALUATION + SAMPLERS)
+    resource.prlimit(run.process.pid, resource.RLIMIT_CPU, (1, hard))
+    assert run.end()[0] == (-signal.SIGKILL if hard == 1 else -signal.SIGXCPU)
     assert run.left() == []
 
 

@@ -8,7 +8,7 @@ from hydra.types import HydraContext, RunMode
 
 from walle.config import config_directory
 from walle.errors import ConfigError
-from walle.launcher.composing import compose
+from walle.launcher.planning import compose
 from walle.tuning.settings import WalleOptunaConf
 from walle.tuning.space import read_space
 from walle.tuning.sweep import check_ends, check_optimizers, refusal

@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 
 from walle.errors import ConfigError
 from walle.tuning.settings import WalleOptunaConf
-from walle.tuning.sweep import ERROR, JOBS, SWEEP, JobEnd, Study, only_search
+from walle.tuning.sweep import ERROR, JOBS, SWEEP, JobEnd, JournalLock, Study, only_search
 
 SPACE = {
     "x": FloatDistribution(0, 1),
@@ -135,6 +135,42 @@ def test_half_a_line_at_the_end_of_the_journal_costs_nothing(opened, tmp_path):
     (trial,) = again.ask(1)
     again.tell(trial, [], [end(6)])
     assert [each.value for each in opened().study.trials] == [5, 6]
+
+
+def test_half_a_line_of_a_killed_search_is_removed_by_those_that_go_on(opened, tmp_path):
+    study = opened()
+    first, second = study.ask(2)
+    study.tell(first, [], [end(5)])
+    with (tmp_path / "study.journal").open("a") as journal:
+        journal.write('{"op_code":4,"wor')
+    study.tell(second, [], [end(6)])
+    assert [each.value for each in opened().study.trials] == [5, 6]
+
+
+def test_a_lock_that_optuna_left_holds_nobody_up(opened, tmp_path):
+    left = tmp_path / "study.journal.lock"
+    left.symlink_to("here/study.journal")  # of a relative directory: it points nowhere
+    study = opened()
+    (trial,) = study.ask(1)
+    assert study.tell(trial, [], [end()]) == TrialState.COMPLETE
+
+
+def test_one_process_at_a_time_holds_the_journal(tmp_path):
+    journal, waited = tmp_path / "study.journal", threading.Event()
+    first, second = JournalLock(journal), JournalLock(journal)
+    first.acquire()
+
+    def other():
+        second.acquire()
+        waited.set()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert not waited.wait(0.1)
+    first.release()
+    thread.join()
+    assert waited.is_set()
+    second.release()
 
 
 def test_another_search_in_the_same_journal_is_refused(opened, tmp_path):

@@ -1,6 +1,8 @@
 """A search from start to end, with Hydra's basic launcher in this process."""
 
 import csv
+import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -179,6 +181,51 @@ def test_typos_in_keys_are_refused_before_anything_starts(search, argument, tmp_
     with pytest.raises(Exception, match=argument.partition("=")[0].split(".")[-1]):
         search(argument)
     assert not (tmp_path / "out").exists()
+
+
+DEADLY = """
+import os, signal, sys
+from contextlib import contextmanager
+import hydra
+from walle.tuning import sweep
+
+lock, times = sys.argv.pop(1), int(sys.argv.pop(1))
+taken, locked_file = [], sweep.locked_file
+
+
+@contextmanager
+def deadly(path, *arguments, **settings):
+    with locked_file(path, *arguments, **settings) as file:
+        taken.append(path.name)
+        if taken.count(lock) == times:
+            if lock == sweep.JOURNAL:
+                os.pwrite(file, b'{"op_code":4,"wor', os.fstat(file).st_size)
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield file
+
+
+sweep.locked_file = deadly
+hydra.main(version_base="1.3", config_path=".", config_name="config")(lambda cfg: cfg.x)()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lock", "times"),
+    [
+        ("study.journal", 6),
+        pytest.param("study.journal", 1, marks=pytest.mark.slow),
+        pytest.param("study.journal.asking", 2, marks=pytest.mark.slow),
+        pytest.param(".search.lock", 1, marks=pytest.mark.slow),
+    ],
+)
+def test_a_search_that_is_killed_while_it_holds_a_lock_goes_on(tmp_path, lock, times):
+    (tmp_path / "app.py").write_text(DEADLY)
+    (tmp_path / "config.yaml").write_text(CONFIG.replace("  - group: a\n", ""))
+    settings = ("-m", "x=interval(0,1)", "hydra.sweeper.sampler=random", "hydra.sweeper.n_trials=3")
+    for count, code in ((times, -signal.SIGKILL), (-1, 0)):
+        command = [sys.executable, "app.py", lock, str(count), *settings]
+        assert subprocess.run(command, cwd=tmp_path, timeout=100, check=False).returncode == code
+    assert [trial["state"] for trial in read_trials(tmp_path / "out")] == ["complete"] * 3
 
 
 @pytest.mark.slow

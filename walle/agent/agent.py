@@ -244,7 +244,7 @@ class Agent:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`, except for the recorder and the samplers' lanes."""
         self.algorithm.load_state_dict(state["algorithm"])
-        self.checkpoints.load_replay(state["replay"])
+        self.checkpoints.load_replay(state)
         self.callbacks.load_state_dict(state.get("callbacks", {"states": {}, "stopped_by": None}))
         if self.quota is not None:
             self.quota.load_state_dict(state["quota"])

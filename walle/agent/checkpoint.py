@@ -6,9 +6,11 @@ import io
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from walle.errors import DISK_FIXES, ConfigError, DiskError
+from walle.errors import DISK_FIXES, CheckpointError, ConfigError, DiskError
 
 if TYPE_CHECKING:
     from walle.learning.replay import Replay
@@ -28,6 +30,7 @@ FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 DAMAGED = "damaged.pt"  # a last.pt that could not be read
 _ROWS_A_FILE = 65_536
+_NOT_NEGATIVE = ("steps", "square", "m2", "length", "wall_s")  # besides integers
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
@@ -36,7 +39,8 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
     path.parent.mkdir(exist_ok=True)
     buffer = io.BytesIO()  # on a full disk torch.save(path) reports only "unexpected pos"
-    torch.save({"format": FORMAT, **made_here(), **as_data(state)}, buffer)
+    data = {"format": FORMAT, **made_here(), **as_data(state)}
+    torch.save({**data, "checksums": checksums(data)}, buffer)
     write_atomically(path, buffer.getbuffer())
 
 
@@ -62,6 +66,7 @@ def load(path: Path) -> dict[str, Any]:
     """The state that `save` wrote, arrays as tensors.
 
     Raises:
+        CheckpointError: a field is not what was saved.
         ConfigError: the file does not exist, is damaged, holds anything but data, or has another
             format.
     """
@@ -77,6 +82,8 @@ def load(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} holds more than data, so it is not loaded") from error
     except Exception as error:  # damaged bytes may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if path.name == BEST:  # in place of last.pt, `load_last` takes another one
+            reason += _other(path)
         raise ConfigError(f"{path} is damaged or no checkpoint of walle's: {reason}") from error
     version = state.get("format") if isinstance(state, dict) else None
     if version != FORMAT:
@@ -84,7 +91,95 @@ def load(path: Path) -> dict[str, Any]:
             f"{path} has format {version}, and this version of walle reads format {FORMAT}; "
             "use the version that wrote it"
         )
-    return dict(state)
+    state = dict(state)
+    if (saved := state.pop("checksums", None)) is not None:  # older versions wrote none
+        found, saved = checksums(state), saved if isinstance(saved, dict) else {"checksums": saved}
+        for field in {**saved, **found}:
+            if found.get(field) != saved.get(field):
+                raise CheckpointError(f"{path} is damaged: {field} is not as saved{_other(path)}")
+    return state
+
+
+def checksums(state: Any) -> dict[str, str]:
+    """The CRC-32 of the type, the shape and the value of each field of `state`, by its path."""
+
+    def fields(value: Any, path: str) -> Iterator[tuple[str, str]]:
+        parts = _parts(value)
+        for key, part in parts.items():
+            yield from fields(part, f"{path}.{key}" if path else f"{key}")
+        if isinstance(value, torch.Tensor):
+            start = zlib.crc32(_kind(value).encode())
+            data = value.contiguous().view(-1).view(torch.uint8).numpy().data
+            yield path, f"{zlib.crc32(data, start):08x}"
+        elif not parts:
+            yield path, f"{zlib.crc32(f'{type(value)} {value!r}'.encode()):08x}"
+
+    return dict(fields(state, ""))
+
+
+def check(path: Path, state: Any, like: Any) -> None:
+    """Compares the state in the file `path` with `like`, the state of new objects of the same run.
+
+    Mappings need the keys of `like`, lists its entries, arrays its type and shape, and values its
+    type; all numbers must be finite, and counts not negative. None allows any value.
+
+    Raises:
+        CheckpointError: something differs.
+    """
+    like = as_data(like)
+    if fault := next(_faults(state, like, ""), None):
+        end = _other(path, lambda other: not any(_faults(other, like, "")))
+        raise CheckpointError(f"{path} is damaged or another run's: {fault}{end}")
+
+
+def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
+    """What differs between `found`, which has the name `field`, and `like`, one sentence each."""
+    kind, should = _kind(found), _kind(like)
+    if isinstance(like, torch.Tensor) and isinstance(found, float):
+        kind = "float64 []"  # NumPy makes numbers of 0-dimensional arrays
+    if like is None or (should == "float32 []" and kind == "float32 [2]"):
+        return  # any value; Adam's decay in place of its steps, as before version 0.3
+    if kind != should:
+        yield f"{field} is {kind}, and this run has {should}"
+    elif isinstance(like, int | float | torch.Tensor):
+        numbers, is_count = torch.as_tensor(found), field.rpartition(".")[2] in _NOT_NEGATIVE
+        if torch.as_tensor(like).isfinite().all() and not numbers.isfinite().all():
+            yield f"{field} has numbers that are not finite"
+        elif (is_count or type(like) is int) and (numbers < 0).any():
+            yield f"{field} is negative"
+    parts = _parts(found)
+    for key, part in _parts(like).items():
+        name = f"{field}.{key}" if field else f"{key}"
+        yield from _faults(parts[key], part, name) if key in parts else [f"it lacks {name}"]
+
+
+def _kind(value: Any) -> str:
+    """The type of a value; of an array the type of its numbers, and its shape."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} {[*value.shape]}"
+    return f"a {type(value).__name__}"
+
+
+def _parts(value: Any) -> Mapping[Any, Any]:
+    """The entries of a mapping or a list; none of anything else."""
+    if isinstance(value, list):
+        return dict(enumerate(value))
+    return value if isinstance(value, Mapping) else {}
+
+
+def _other(path: Path, fits: Callable[[Any], bool] = bool) -> str:
+    """The end of a message about the damaged file `path`: which other one can take its place."""
+    others = {LAST: (PREVIOUS, f"move {LAST} away"), BEST: (LAST, "use which=last")}
+    name, fix = others.get(path.name, ("", ""))
+    with suppress(ConfigError):
+        if name and fits(load(path.with_name(name))):
+            return f"; {name} beside it can be read: {fix} to continue from it"
+    return ""
+
+
+def resumed_file(directory: Path, resumed: Mapping[str, Any]) -> Path:
+    """The checkpoint in `directory` that `load_last` returned."""
+    return directory / (PREVIOUS if resumed.get("fell_back") else LAST)
 
 
 def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
@@ -126,10 +221,13 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """The newest state in `directory`; if last.pt cannot be read, that of previous.pt.
 
     Raises:
+        CheckpointError: a field of last.pt is not what was saved, which no crash leads to.
         ConfigError: neither can be read; the message is about last.pt.
     """
     try:
         return load(directory / LAST)
+    except CheckpointError:
+        raise
     except ConfigError as error:
         try:
             state = load(directory / PREVIOUS)
@@ -159,6 +257,7 @@ class CheckpointFiles:
         if self.replay is not None:
             self.replay.take_back(state["replay"]["inserted"])
             self._rows.append(self.replay)
+            state = {**state, "replay_blocks": self._rows.blocks}
         save_last(self.directory, {**self.stored, **state})
         if self.replay is not None:
             self._rows.forget()  # rows that only older checkpoints needed
@@ -174,21 +273,33 @@ class CheckpointFiles:
             return None
         return {"inserted": self.replay.inserted, "size": len(self.replay)}
 
-    def load_replay(self, size: dict[str, int] | None) -> None:
-        """Fills the replay buffer with the rows that `replay_size` described."""
-        if self.replay is not None and size is not None:
-            self._rows.load(self.replay, **size)
+    def load_replay(self, state: Mapping[str, Any]) -> None:
+        """Fills the replay buffer with the rows of a checkpoint; see `ReplayFiles.load`."""
+        if self.replay is None:
+            return
+        load, read = (partial(f, self.replay) for f in (self._rows.load, self._rows.read))
+
+        def needed(state: Mapping[str, Any]) -> dict[str, Any]:
+            return {**state["replay"], "blocks": state.get("replay_blocks", ())}
+
+        try:
+            load(**needed(state))
+        except CheckpointError as error:
+            end = _other(self.directory / LAST, lambda x: read(**needed(x)) is not None)
+            raise CheckpointError(f"{error}{end}") from None
 
 
 class ReplayFiles:
     """Files of rows, each named after the number of its first row; rows count from the run's start.
 
-    Files are removed once all their rows are older than both kept checkpoints need.
+    Files are removed once all their rows are older than both kept checkpoints need. `blocks` are
+    the rows that the buffer holds as they were appended: first row, end, CRC-32.
     """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._written = self._oldest = self._needed = 0
+        self.blocks: list[list[int]] = []
 
     def append(self, replay: Replay) -> None:
         """Writes the rows that came since the last call."""
@@ -202,45 +313,65 @@ class ReplayFiles:
             rows = replay.rows(self._written, end).numpy()
             with self._path(start).open("r+b" if self._path(start).exists() else "wb") as file:
                 file.seek((self._written - start) * rows.shape[1] * rows.itemsize)
-                file.write(rows.tobytes())
+                file.write(rows.data)
                 file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
+            self.blocks.append([self._written, end, zlib.crc32(rows.data)])
             self._written = end
+        self.blocks = [block for block in self.blocks if block[1] > self._oldest]
 
     def forget(self) -> None:
         """Removes what neither the checkpoint written since `append` nor the one before needs."""
         for path in self._directory.glob("*.rows"):
-            if int(path.stem) + _ROWS_A_FILE <= self._needed:
+            if _is_rows(path) and int(path.stem) + _ROWS_A_FILE <= self._needed:
                 path.unlink()
         self._needed = self._oldest
 
-    def load(self, replay: Replay, inserted: int, size: int) -> None:
+    def load(self, replay: Replay, inserted: int, size: int, blocks: Any = ()) -> None:
         """Fills `replay` with the last `size` of the first `inserted` rows.
 
         Raises:
-            ConfigError: rows are missing.
+            CheckpointError: rows are missing, or differ from those that `blocks` describe.
         """
-        start = max(inserted - size, inserted - replay.capacity)
+        rows = self.read(replay, inserted, size, blocks)
+        replay.restore(torch.from_numpy(rows), inserted)
+        self._written, self.blocks = inserted, list(blocks)  # of older versions: none
+        self._oldest = self._needed = inserted - len(rows)
+
+    def read(self, replay: Replay, inserted: int, size: int, blocks: Any = ()) -> Any:
+        """The rows that `load` fills into `replay`."""
+        for path in sorted(self._directory.glob("[!.]*")):
+            if not _is_rows(path):
+                raise CheckpointError(f"{path} is no file of a replay buffer's: move it elsewhere")
+        start = max(0, inserted - size, inserted - replay.capacity)
         first = start // _ROWS_A_FILE * _ROWS_A_FILE
         row_bytes = replay.width * np.dtype(replay.dtype).itemsize
         parts = [np.empty((0, replay.width), replay.dtype)]
         for number in range(first, inserted, _ROWS_A_FILE):
             path = self._path(number)
             data = path.read_bytes() if path.exists() else b""
-            whole = data[: len(data) // row_bytes * row_bytes]
-            parts.append(np.frombuffer(whole, replay.dtype).reshape(-1, replay.width))
-        rows = np.concatenate(parts)[start - first :][: inserted - start]
+            filled = data[: len(data) // row_bytes * row_bytes]
+            parts.append(np.frombuffer(filled, replay.dtype).reshape(-1, replay.width))
+        whole = np.concatenate(parts)
+        rows = whole[start - first : inserted - first]
         if len(rows) < inserted - start:
-            raise ConfigError(
+            raise CheckpointError(
                 f"{self._directory} lacks rows of the replay buffer: the checkpoint needs rows "
                 f"{start} to {inserted - 1}"
             )
-        replay.restore(torch.from_numpy(rows), inserted)
-        self._written, self._oldest, self._needed = inserted, start, start
+        for begin, end, crc in blocks:
+            if end > start and zlib.crc32(whole[begin - first : end - first].data) != crc:
+                path = self._path(begin // _ROWS_A_FILE * _ROWS_A_FILE)
+                raise CheckpointError(f"{path} is damaged: rows {begin} to {end - 1} have changed")
+        return rows
 
     def _path(self, start: int) -> Path:
         return self._directory / f"{start:012}.rows"
+
+
+def _is_rows(path: Path) -> bool:
+    return path.match("[0-9]" * 12 + ".rows") and path.is_file()
 
 
 def as_data(value: Any) -> Any:
@@ -278,22 +409,30 @@ def earlier_state(
     """The newest state of the run in `directory`; None if it never wrote a checkpoint.
 
     Raises:
-        ConfigError: the checkpoint cannot be read, the run has reached `total_steps`, or one of
+        ConfigError: the checkpoint cannot be read, the run has ended at `total_steps`, or one of
             `callbacks` has stopped it.
     """
+    from walle.system.run_files import read_status
+
     checkpoints = directory / "checkpoints"
     if not any((checkpoints / name).exists() for name in (LAST, PREVIOUS)):
         say(f"{directory} has no checkpoint; the run starts again")
         return None
     state = load_last(checkpoints, say)
+    needed: dict[str, Any] = {"env_steps": 0, "iteration": 0, "versions": {}, "cpu_model": None}
+    needed["config"] = {"total_steps": None}
+    check(resumed_file(checkpoints, state), state, needed)
+    # Killed after its last round, a run has yet to write its last records.
+    ended = read_status(directory).get("state") == "completed"
+    target = state["config"]["total_steps"]
     done = total_steps is not None and state["env_steps"] >= total_steps
-    if done and not state.get("evaluation_is_due"):  # a signal may have interrupted the last one
+    if done and (ended or total_steps != target) and not state.get("evaluation_is_due"):
         raise ConfigError(
             f"total_steps={total_steps}: the run in {directory} has learned from "
             f"{state['env_steps']} steps already; give more total_steps to continue"
         )
     stopped_by = state.get("callbacks", {}).get("stopped_by")
-    if stopped_by in callbacks:
+    if stopped_by in callbacks and ended:
         raise ConfigError(
             f"callbacks={stopped_by}: it stopped the run in {directory} after "
             f"{state['env_steps']:,} steps; to continue all the same leave it out, as in "

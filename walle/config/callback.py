@@ -15,8 +15,9 @@ from typing import Any
 
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict
+from omegaconf.errors import OmegaConfBaseException
 
-from walle.config.did_you_mean import misplaced
+from walle.config.did_you_mean import explain, misplaced
 from walle.config.files import algorithms, search_path
 from walle.errors import ConfigError, directory_fault
 from walle.system.locks import refuse_used
@@ -62,11 +63,12 @@ class RefuseDirectory(Callback):
 
         Also prepares settings of single algorithms in the sweep file for Hydra's sweeper.
         """
-        params, names = config.hydra.sweeper.get("params") or {}, _algorithms(config)
-        if any(_opened(str(key), names) != key for key in params):
-            with open_dict(config):
-                config.hydra.sweeper.params = {_opened(str(k), names): v for k, v in params.items()}
         with _reported():
+            params, names = config.hydra.sweeper.get("params") or {}, _algorithms(config)
+            if any(_opened(str(key), names) != key for key in params):
+                opened = {_opened(str(k), names): v for k, v in params.items()}
+                with open_dict(config):
+                    config.hydra.sweeper.params = opened
             if config.get("resume"):
                 raise ConfigError(
                     f"resume={config.resume} with a sweep, which resumes by itself: start the "
@@ -80,8 +82,8 @@ class RefuseDirectory(Callback):
 def _reported() -> Iterator[None]:
     try:
         yield
-    except ConfigError as error:  # Hydra would turn it into a warning
-        print(f"walle: {error}", file=sys.stderr)
+    except (ConfigError, OmegaConfBaseException) as error:  # Hydra would turn it into a warning
+        print(f"walle: {explain(error) or error}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -11,7 +11,7 @@ from walle import algos
 from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, RaySampler
 from walle.errors import ConfigError
 from walle.system.importing import imported
-from walle.system.machine import usable_cores
+from walle.system.machine import usable_physical_cores
 
 CALLBACK_METHODS = (
     *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
@@ -98,7 +98,7 @@ def _checked_sampler(config: Config) -> Config:
                 f"sampler.slots={slots} with sampler.max_lag={lag.most}: {reason}; use "
                 f"sampler.slots={lag.slots}, or drop it"
             )
-        n = n or min(len(usable_cores()), lanes)
+        n = n or min(usable_physical_cores(), lanes)
         sampler = replace(sampler, n=n, slots=slots)
     if isinstance(sampler, RaySampler):
         _check_ray(config, sampler)
@@ -166,7 +166,7 @@ def _checked_learners(config: Config) -> Config:
                 f"the nearest value that fits: {_nearest_multiples(size, shards)}"
             )
     busy = 0 if config.sampler.lag.lock_step else config.n  # samplers, while the agent learns
-    idle = max(1, (len(usable_cores()) - busy) // learner.threads)
+    idle = max(1, (usable_physical_cores() - busy) // learner.threads)
     n = learner.n or min(shards, idle)
     if not divides and max(n, shards) > 1:
         setting = f"learner.n={n}" if n > 1 else f"learner.shards={shards}"

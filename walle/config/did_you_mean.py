@@ -9,8 +9,14 @@ from io import TextIOWrapper
 from traceback import walk_tb
 from typing import Any
 
+import hydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import (
+    GrammarParseError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
 from yaml import YAMLError
 
 from walle.config.files import algorithms, config_directory, sweeps_directory
@@ -60,6 +66,10 @@ def explain(error: Exception) -> str | None:
             return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
         return f"{error}: give a group one of its options, as in logger=files"  # for `GROUP=null`
+    if isinstance(error, ValueError) and str(error) == "badly formed help string":
+        return f"Hydra {hydra.__version__} does not start on Python 3.14; use Python 3.11 to 3.13"
+    if isinstance(error, (InterpolationResolutionError, GrammarParseError)):
+        return f"{error.full_key}: {unresolvable(error)}".removeprefix("None: ")
     if not isinstance(error, HydraException):
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
@@ -83,6 +93,13 @@ def explain(error: Exception) -> str | None:
     if key:
         return _explain_key(key, getattr(error.__cause__, "parent_node", None), str(error))
     return f"{lines[0]} {str(error.__cause__ or '').partition(chr(10))[0]}".strip()
+
+
+def unresolvable(error: OmegaConfBaseException) -> str:
+    """Why a reference has no value, and the fix, in one line."""
+    reason = str(error).splitlines()[0]
+    fix = "set the variable" if "Environment variable" in reason else "correct the reference"
+    return f"{reason}; {fix}"
 
 
 def _explain_key(key: str, parent: Any, text: str) -> str:

@@ -22,11 +22,12 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import check_allowed, checked
-from walle.config.did_you_mean import cannot_have, explain, misplaced
+from walle.config.did_you_mean import cannot_have, explain, misplaced, unresolvable
 from walle.config.files import algorithms, config_directory
 from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
 from walle.system import identity
+from walle.system.importing import check_import
 
 # A run uses the values of environment variables in `env.kwargs`; its files never hold them.
 REFERENCE = "${oc.env:"
@@ -94,7 +95,7 @@ def validate(composed: DictConfig) -> Config:
         top = _typed("", OmegaConf.create(rest), TopLevel)
         return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
-        raise ConfigError(f"{error.full_key}: {_unresolvable(error)}") from None
+        raise ConfigError(explain(error)) from None
 
 
 def stored_config(directory: Path) -> dict[str, Any]:
@@ -140,6 +141,11 @@ def resumed_config(
             settings[key] = OmegaConf.merge(OmegaConf.to_container(composed[key]), kept)
         else:
             OmegaConf.update(settings, key, typed)
+    for key in ("env.id", "algo.name", "net.name", "callbacks"):  # what is typed is asked for
+        value, fix = OmegaConf.select(settings, key) or (), f"type {key} again beside resume="
+        for path in [value] if isinstance(value, str) else value:
+            if not any(word.lstrip("+").startswith(key) for word in overrides):
+                check_import(key, path, Path(composed.resume), fix, beside=True)
     return validate(settings)
 
 
@@ -282,14 +288,7 @@ def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
         values: Any = OmegaConf.to_container(OmegaConf.create({"kwargs": referring}), resolve=True)
         return {**kwargs, **values["kwargs"]}
     except OmegaConfBaseException as error:
-        raise ConfigError(f"env.kwargs={kwargs}: {_unresolvable(error)}") from None
-
-
-def _unresolvable(error: OmegaConfBaseException) -> str:
-    """Why a reference has no value, and the fix, in one line."""
-    reason = str(error).splitlines()[0]
-    fix = "set the variable" if "Environment variable" in reason else "correct the reference"
-    return f"{reason}; {fix}"
+        raise ConfigError(f"env.kwargs={kwargs}: {unresolvable(error)}") from None
 
 
 def config_hash(config: Config) -> str:

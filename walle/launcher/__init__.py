@@ -2,8 +2,7 @@
 
     settings.py      every key of hydra.launcher
     launch.py        a launch from start to end: which jobs run, which are complete or refused
-    composing.py     the jobs' configs
-    planning.py      the jobs' numbers and their order, settings of single choices, a plan in words
+    planning.py      the jobs' configs, numbers and order, settings of single choices, a plan
     allocation.py    the cores, GPUs and threads of a sweep: what each job needs and gets
     runner.py        the loop that starts, watches and ends jobs; how fast and quiet the cores are
     jobs.py          the processes: the fork server, a job's supervisor, the job, and how it ended

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections import deque
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from walle.system.machine import THREAD_VARIABLES, usable_cores
+from walle.system.machine import THREAD_VARIABLES, read_siblings, spread, usable_cores
 
-TOPOLOGY = Path("/sys/devices/system/cpu")
 # With these variables a library binds its threads to cores, against the pinning of the samplers.
 BINDING_VARIABLES = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES")
 
@@ -22,7 +21,7 @@ class Need(NamedTuple):
     # processes that compute at the same time; None for all cores of the sweep
     cores: int | None = 1
     gpus: int = 0
-    turn: int = 0  # jobs with as many cores get other cores in every turn; see `Allocator`
+    turn: int = 0  # jobs that run alone get other cores in every turn; see `Allocator`
 
 
 def need(config: Mapping[str, Any]) -> Need:
@@ -139,8 +138,8 @@ class Allocator:
             return None
         # Cores are seldom equally fast: a sweep that timed one sampler on the same core in every
         # block would mistake this core's speed for that of one sampler, and no number of seeds
-        # would show it. So each turn starts where the one before ended.
-        start = wanted.turn * count % len(free)
+        # would show it. So each turn of jobs that run alone starts where the one before ended.
+        start = wanted.turn * count % len(free) if self._exclusive else 0
         cores = tuple(sorted([*free[start:], *free[:start]][:count]))
         return Grant(job, cores, tuple(free_gpus[:gpus]), over)
 
@@ -150,8 +149,8 @@ def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
 
     Raises `ValueError` if it names a core that this process may not use, none, or one twice.
     """
-    usable = usable_cores()
-    cores = usable if wanted is None else list(wanted)
+    usable = sorted(os.sched_getaffinity(0))
+    cores = usable_cores() if wanted is None else list(wanted)
     if unusable := sorted(set(cores).difference(usable)):
         raise ValueError(
             f"hydra.launcher.cores names {unusable}, but this process may only run on {usable}: "
@@ -162,33 +161,6 @@ def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
             f"hydra.launcher.cores={cores} must name at least one core, and none twice"
         )
     return spread(cores, read_siblings(cores))
-
-
-def spread(cores: Sequence[int], siblings: Mapping[int, Sequence[int]]) -> list[int]:
-    """Orders cores: the first hardware thread of every physical core, then the second ones.
-
-    `siblings` has all hardware threads of each core's physical core.
-    """
-
-    def rank(core: int) -> tuple[int, int]:
-        return sum(other < core for other in siblings.get(core, ()) if other in cores), core
-
-    return sorted(cores, key=rank)
-
-
-def read_siblings(cores: Sequence[int], topology: Path = TOPOLOGY) -> dict[int, list[int]]:
-    """Reads the hardware threads of each core's physical core, where the kernel lists them."""
-    files = {core: topology / f"cpu{core}" / "topology/thread_siblings_list" for core in cores}
-    return {core: parse_cpu_list(f.read_text()) for core, f in files.items() if f.exists()}
-
-
-def parse_cpu_list(text: str) -> list[int]:
-    """Reads the kernel's notation: `0-2,8` is `[0, 1, 2, 8]`."""
-    cores: list[int] = []
-    for part in text.strip().split(","):
-        first, _, last = part.partition("-")
-        cores.extend(range(int(first), int(last or first) + 1))
-    return cores
 
 
 def visible_gpus(wanted: Sequence[str] | None, environ: Mapping[str, str]) -> list[str]:

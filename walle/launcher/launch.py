@@ -18,11 +18,10 @@ from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from walle.errors import ConfigError
-from walle.launcher import composing, planning, records
+from walle.launcher import planning, records
 from walle.launcher.allocation import thread_settings
-from walle.launcher.composing import Composed, Job, StopRule, fast_loader
 from walle.launcher.jobs import Verdict, preparation
-from walle.launcher.planning import Plan, can_resume
+from walle.launcher.planning import Job, Plan, StopRule, can_resume, fast_loader
 from walle.launcher.records import MANIFEST, Manifest
 from walle.launcher.screen import ending_text
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
@@ -102,7 +101,7 @@ class Launch:
         log.info(f"composing and checking {count_text(len(overrides), 'job')}")
         try:
             composed = self._compose(overrides)
-            jobs, indices = composing.distinct(composed)
+            jobs, indices = planning.distinct(composed)
             if len(jobs) < len(composed):
                 log.info(repeats_text(overrides, indices))
             results = self._results(jobs, first_num)
@@ -118,16 +117,16 @@ class Launch:
         ]
 
     @without_collector()
-    def _compose(self, overrides: Sequence[Sequence[str]]) -> list[Composed]:
+    def _compose(self, overrides: Sequence[Sequence[str]]) -> list[Job]:
         context, config, ignore = self._context, self._config, self._settings.hash_ignore
         own = planning.ChoiceSettings(context, config, self._settings.own_settings)
         resolved = [own.resolved(job) for job in overrides]
-        composed = [composing.compose(context, config, job, ignore) for job in resolved]
+        composed = [planning.compose(context, config, job, ignore) for job in resolved]
         own.refuse_absent(overrides, [job.config for job in composed])
-        composing.validate(composed, self._settings.validate)
+        planning.validate(composed, self._settings.validate)
         return composed
 
-    def _results(self, jobs: Sequence[Composed], first_num: int) -> list[JobReturn]:
+    def _results(self, jobs: Sequence[Job], first_num: int) -> list[JobReturn]:
         if self._settings.dry_run:
             plan = self._plan(jobs, first_num)
             self._restore()
@@ -138,7 +137,7 @@ class Launch:
         with self._backend.locked(self._sweep) as lock_fd:
             return self._run(self._plan(jobs, first_num), lock_fd)
 
-    def _plan(self, composed: Sequence[Composed], first_num: int) -> Plan:
+    def _plan(self, composed: Sequence[Job], first_num: int) -> Plan:
         """Numbers the jobs, from `first_num` in an empty directory; finds the complete ones."""
         settings, resources = self._settings, self._backend.resources
         before = self._manifest or Manifest((), {}, (), ())
@@ -147,11 +146,11 @@ class Launch:
         known = [job.identity for job in before.jobs]
         wanted = [job.identity for job in composed]
         overrides = [job.overrides for job in wanted]
-        swept = composing.swept_keys(self._context, self._config, overrides).union(before.swept)
+        swept = planning.swept_keys(self._context, self._config, overrides).union(before.swept)
         if self._manifest is None:  # a later batch is always a part of this sweep
             planning.refuse_other_base(known, wanted, swept)
         nums = planning.assign_numbers(known, wanted, first_num)
-        jobs = composing.numbered(composed, nums, swept, self._moved_to, resources.gpus)
+        jobs = planning.numbered(composed, nums, swept, self._moved_to, resources.gpus)
         recorded = {job.identity.num: job for job in before.jobs}
         done = {}
         for index, job in enumerate(jobs):
@@ -160,7 +159,7 @@ class Launch:
                 done[index] = status["return_value"]
         exclusive = settings.exclusive
         if exclusive is None:
-            exclusive = planning.measures_time(composed, [job.need.cores for job in jobs], swept)
+            exclusive = planning.measures_time(jobs, swept)
         order_name = settings.order or ("blocks" if exclusive else "interleaved")
         key, configs = settings.repeat, [job.config for job in wanted]
         if key != DEFAULT_REPEAT and not any(key in config for config in configs):
@@ -175,7 +174,10 @@ class Launch:
         }
         repeats = planning.repeat_numbers(configs, key, blocks)
         in_blocks = order_name == "blocks"
-        jobs = planning.in_repeats(jobs, repeats, blocks=in_blocks, exclusive=exclusive)
+        jobs = [
+            job._replace(need=job.need._replace(turn=n), block=n if in_blocks else None)
+            for job, n in zip(jobs, repeats, strict=True)
+        ]
         order = [i for i in planning.in_order(repeats, order_name) if i not in done]
         resumed = [i for i in order if jobs[i].num in recorded and can_resume(jobs[i])]
         for index, job in enumerate(jobs):
@@ -327,7 +329,7 @@ def job_return(job: Job, verdict: Verdict | None) -> JobReturn:
     moves = not version.base_at_least("1.2") if chdir is None else bool(chdir)
     return JobReturn(
         overrides=overrides,
-        cfg=composing.task_config(job.config),
+        cfg=planning.task_config(job.config),
         hydra_cfg=OmegaConf.masked_copy(job.config, "hydra"),
         working_dir=str(job.directory) if moves else os.getcwd(),
         task_name=JobRuntime.instance().get("name"),

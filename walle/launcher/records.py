@@ -196,15 +196,21 @@ def is_recordable(value: Any) -> bool:
         return False
 
 
+def csv_text(rows: Sequence[Mapping[str, Any]], first: Sequence[str] = ()) -> str:
+    """The rows as CSV: the columns of `first`, then those of the rows as they appear."""
+    text = io.StringIO()
+    names = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    writer = csv.DictWriter(text, fieldnames=list(names))
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
 def write_index(sweep: Path) -> Manifest:
     """Rebuilds index.csv, a row a job, from the jobs' files and the manifest, which it returns."""
     manifest = read_manifest(sweep)
-    rows = [_index_row(sweep, manifest, job) for job in manifest.jobs]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(k for row in rows for k in row)))
-    writer.writeheader()
-    writer.writerows(rows)
-    shown = text.getvalue().encode(errors="backslashreplace").decode()  # names without an encoding
+    text = csv_text([_index_row(sweep, manifest, job) for job in manifest.jobs])
+    shown = text.encode(errors="backslashreplace").decode()  # names without an encoding
     write_atomically(sweep / INDEX, shown)
     return manifest
 

@@ -17,9 +17,8 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
-from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs import ForkServer, Request, Verdict, judge, send_signal, wait_for_end
-from walle.launcher.planning import Plan, can_resume
+from walle.launcher.planning import Job, Plan, StopRule, can_resume
 from walle.launcher.records import (
     LOG,
     is_done,

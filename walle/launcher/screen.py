@@ -17,8 +17,8 @@ if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the table and starts withou
     from rich.table import Table
 
     from walle.launcher.allocation import Grant
-    from walle.launcher.composing import Job
     from walle.launcher.jobs import Verdict
+    from walle.launcher.planning import Job
 
 log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ class AdamState(NamedTuple):
     @classmethod
     def restored(cls, state: dict[str, Any], device: torch.device | str) -> AdamState:
         """The state that `state_dict` returned, moved to `device`."""
-        return cls(**{name: value.to(device) for name, value in state.items()})
+        return cls(*(state[name].to(device) for name in cls._fields))
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""

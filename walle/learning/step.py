@@ -99,7 +99,8 @@ def compiled(stage: Stage, state: Any, minibatch: Minibatch) -> Stage:
     depend on the shapes that came before.
     """
     # Torch's own default is below the world-writable /tmp; one function needs no pool of compilers.
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_directory() / "inductor"))
+    cache = str(cache_directory(for_code=True) / "inductor")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     shapes = [x.shape for x in leaves(minibatch.shards[0])]
 

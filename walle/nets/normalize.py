@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,17 +13,12 @@ from torch import Tensor
 from walle.types import NO_LANE, AnyArray, BoolArray, FloatArray, IntArray, unique_lane_groups
 
 Float64Array = npt.NDArray[np.float64]
+# the mean of a batch of samples, and the sum of their squared deviations from it
+Moments = tuple[Float64Array, Float64Array]
 _AT_ONCE = 1 << 18  # numbers of a block, 2 MB in float64
 
 
-class BatchMoments(NamedTuple):
-    """Mean of a batch of samples, and the sum of their squared deviations from it."""
-
-    mean: Float64Array
-    m2: Float64Array
-
-
-def batch_moments(samples: AnyArray) -> BatchMoments:
+def batch_moments(samples: AnyArray) -> Moments:
     """The moments of [N, *shape], N >= 1; each result is [*shape].
 
     The squares of wide rows are summed a block at a time, with the sum so far as the block's first
@@ -33,14 +28,14 @@ def batch_moments(samples: AnyArray) -> BatchMoments:
     mean = samples.mean(0, dtype=np.float64)
     rows = max(1, _AT_ONCE // max(1, mean.size))
     if mean.size < 2 or len(samples) <= rows:  # a single column is added in another order
-        return BatchMoments(mean, np.asarray(np.square(np.subtract(samples, mean)).sum(0)))
+        return mean, np.asarray(np.square(np.subtract(samples, mean)).sum(0))
     block: Float64Array = np.zeros((1 + rows, *mean.shape))
     for begin in range(0, len(samples), rows):
         part = samples[begin : begin + rows]
         terms = block[1 : 1 + len(part)]
         np.square(np.subtract(part, mean, out=terms), out=terms)
         block[0] = block[: 1 + len(part)].sum(0)
-    return BatchMoments(mean, np.array(block[0]))
+    return mean, np.array(block[0])
 
 
 class RunningMoments:
@@ -54,7 +49,7 @@ class RunningMoments:
         self.count = 0
         self.mean: Float64Array = np.zeros(shape)
         self._m2: Float64Array = np.zeros(shape)
-        self.batch_moments: Callable[[Any], BatchMoments] = batch_moments  # C++ has a faster one
+        self.batch_moments: Callable[[Any], Moments] = batch_moments  # C++ has a faster one
 
     def update(self, samples: AnyArray) -> None:
         """Takes in [N, *shape], N >= 1."""

@@ -17,7 +17,7 @@ from walle.envs import make_lanes
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy, load
 from walle.streams import afterwards_noise, afterwards_seed, kept_globals, seed_globals
-from walle.system.format import count_text
+from walle.system.format import count_text, digits
 from walle.types import AnyArray
 
 AT_ONCE = 50  # episodes that run side by side in one process
@@ -68,11 +68,6 @@ def student_t(dof: int) -> float:
             within = 2 / math.pi * (theta + (within if dof > 1 else 0.0))
         low, high = (theta, high) if within < 0.95 else (low, theta)
     return math.sqrt(dof) * math.tan(low)
-
-
-def digits(value: float) -> str:
-    """Three significant digits; all digits before the point from a thousand on, as in 4416."""
-    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
 
 
 class Result(NamedTuple):
@@ -126,6 +121,7 @@ def evaluate(
     *,
     deterministic: bool = True,
     which: str | None = None,
+    trust: bool = False,
 ) -> Result:
     """Runs episodes with a policy and returns their returns and lengths.
 
@@ -139,6 +135,7 @@ def evaluate(
         seed: of the episodes.
         deterministic: take the likeliest actions; otherwise draw them.
         which: "best" or "last", for a path; None takes the best if there is one.
+        trust: as for `load`, for a path; needed if the environment's module lies beside the run.
 
     Raises:
         ConfigError: the policy cannot be loaded, or a value is wrong.
@@ -149,7 +146,8 @@ def evaluate(
             raise ConfigError(f"{name}={value!r} must be a whole number, {least} at least")
     if isinstance(policy, Policy) and which is not None:
         raise ConfigError(f"which={which!r} with a policy that is loaded already; give its path")
-    loaded = policy if isinstance(policy, Policy) else load(policy, which)
+    loaded = policy if isinstance(policy, Policy) else load(policy, which, trust=trust)
+    loaded.check_env()
     returns: list[float] = []
     lengths: list[int] = []
     for first in range(0, episodes, AT_ONCE):

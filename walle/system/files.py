@@ -33,22 +33,27 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
         raise
 
 
-def cache_directory() -> Path:
+def cache_directory(*, for_code: bool = False) -> Path:
     """Returns `walle` in the user's cache directory; in TMPDIR if that one is not private.
 
     Every call checks the owner again: whoever can write there chooses the code that a run loads.
-    Raises PermissionError if other users can change both directories.
+    With `for_code`, directories from which nothing can be executed do not count either.
+    Raises PermissionError if neither directory can be used.
     """
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "walle"
-    temporary = Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"  # the same for every run
+    candidates = [Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"]  # the same for every run
+    with suppress(RuntimeError):  # neither HOME nor a name for this uid
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "walle"
+        candidates.insert(0, cache)
+    if for_code:  # a command in which torch calls the compiler breaks at spaces in a path
+        candidates.sort(key=lambda path: len(str(path).split()))
     try:
-        return private_directory(cache, temporary)
+        return private_directory(*candidates, for_code=for_code)
     except PermissionError as error:
         fix = "set XDG_CACHE_HOME to a directory that only you can change"
         raise PermissionError(f"no private cache for compiled code: {error}; {fix}") from None
 
 
-def private_directory(*candidates: Path) -> Path:
+def private_directory(*candidates: Path, for_code: bool = False) -> Path:
     """Returns the first of `candidates` that no other user but root can change or replace.
 
     Directories that are missing are made with mode 0700, which the last one gets in every case.
@@ -62,9 +67,12 @@ def private_directory(*candidates: Path) -> Path:
                 directory.mkdir(mode=0o700, exist_ok=True)
                 _check_owner(directory, last=directory == path)
             path.chmod(0o700)
-            if os.access(path, os.W_OK):
+            if not os.access(path, os.W_OK):
+                refused.append(f"{path} is not writable")
+            elif for_code and os.statvfs(path).f_flag & os.ST_NOEXEC:
+                refused.append(f"{path} is mounted noexec")
+            else:
                 return path
-            refused.append(f"{path} is not writable")
         except OSError as error:
             refused.append(str(error))
     raise PermissionError("; ".join(refused))

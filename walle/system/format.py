@@ -12,6 +12,14 @@ def number_text(value: float | None, spec: str = "") -> str:
     return "" if value is None else format(value, spec)
 
 
+def digits(value: float) -> str:
+    """Three significant digits; all digits before the point from a thousand on, as in 4416.
+
+    Without commas between thousands, which would be read as those between the ends of an interval.
+    """
+    return f"{value:.0f}" if 999.5 <= abs(value) < 1e12 else f"{value:.3g}"
+
+
 def duration_text(seconds: float | None) -> str:
     """`4.2 s`, `3 min` or `2.5 h`; empty for None."""
     if seconds is None:

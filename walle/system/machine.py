@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from zlib import crc32
 
 import psutil
 
 _CPUINFO = Path("/proc/cpuinfo")
+TOPOLOGY = Path("sys/devices/system/cpu")  # below /
 # Numerical libraries read these variables once, when they are imported.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -29,23 +31,81 @@ def memory_bytes() -> int:
 
 def memory_limits(root: Path = Path("/")) -> list[int]:
     """The memory limits in bytes of this process's control groups; shared memory counts too."""
-    file, limits = root / "proc/self/cgroup", []
+    names = ("memory.max", "memory.limit_in_bytes")
+    files = [group / name for group in _groups("memory", root) for name in names]
+    texts = [file.read_text().strip() for file in files if file.is_file()]
+    return [int(text) for text in texts if text.isdigit()]  # "max": unlimited
+
+
+def core_quota(root: Path = Path("/")) -> int | None:
+    """The number of whole cores that the control groups' quotas allow, 1 at least; None without."""
+    quotas = []
+    for group in _groups("cpu", root):
+        files = [group / f"cpu.{name}" for name in ("max", "cfs_quota_us", "cfs_period_us")]
+        words = [word for f in files if f.is_file() for word in f.read_text().split()]
+        if len(words) == 2 and all(word.isdigit() for word in words):  # "max" or -1: unlimited
+            quotas.append(max(1, int(words[0]) // int(words[1])))
+    return min(quotas, default=None)
+
+
+def _groups(controller: str, root: Path) -> Iterator[Path]:
+    """The directories of this process's control groups with a controller, and of their parents."""
+    file, top = root / "proc/self/cgroup", root / "sys/fs/cgroup"
     for line in file.read_text().splitlines() if file.exists() else ():
-        _, controllers, path = line.split(":", 2)
-        top, name = root / "sys/fs/cgroup", "memory.max"
-        if controllers:
-            top, name = top / "memory", "memory.limit_in_bytes"
-        if not controllers or "memory" in controllers.split(","):
-            group = top / path.lstrip("/")  # a container may see no groups but the top one
-            groups = [group, *(parent for parent in group.parents if parent.is_relative_to(top))]
-            texts = [(g / name).read_text().strip() for g in groups if (g / name).is_file()]
-            limits += [int(text) for text in texts if text.isdigit()]  # "max": unlimited
-    return limits
+        _, controllers, path = line.split(":", 2)  # no controllers: version 2, which has them all
+        if not controllers or controller in controllers.split(","):
+            for mount in {top / controllers, top / (controllers and controller)}:
+                group = mount / path.lstrip("/")  # a container may see no groups but the top one
+                yield from (p for p in (group, *group.parents) if p.is_relative_to(mount))
 
 
-def usable_cores() -> list[int]:
-    """The cores on which this process may run; a container or a launcher may limit them."""
-    return sorted(os.sched_getaffinity(0))
+def usable_cores(root: Path = Path("/")) -> list[int]:
+    """The cores on which to run, a hardware thread of every physical core first.
+
+    A container or a launcher may allow some cores only, a quota no more than a number of them.
+    """
+    allowed = os.sched_getaffinity(0)
+    cores = spread(allowed, read_siblings(allowed, root / TOPOLOGY))
+    quota = min(core_quota(root) or len(cores), len(cores))
+    # Containers with quotas see all cores of their host: each starts at one that its name chooses.
+    start = crc32(platform.node().encode()) if quota < len(cores) else 0
+    return [cores[(start + i) % len(cores)] for i in range(quota)]
+
+
+def usable_physical_cores(root: Path = Path("/")) -> int:
+    """The number of physical cores among the usable ones."""
+    cores = usable_cores(root)
+    siblings = read_siblings(cores, root / TOPOLOGY)
+    return len({min(siblings.get(core, [core])) for core in cores})
+
+
+def spread(cores: Collection[int], siblings: Mapping[int, Sequence[int]]) -> list[int]:
+    """Orders cores: the first hardware thread of every physical core, then the second ones.
+
+    `siblings` has all hardware threads of each core's physical core.
+    """
+
+    def rank(core: int) -> tuple[int, int]:
+        return sum(other < core for other in siblings.get(core, ()) if other in cores), core
+
+    return sorted(cores, key=rank)
+
+
+def read_siblings(
+    cores: Collection[int], topology: Path = Path("/") / TOPOLOGY
+) -> dict[int, list[int]]:
+    """Reads the hardware threads of each core's physical core, where the kernel lists them."""
+    files = {core: topology / f"cpu{core}" / "topology/thread_siblings_list" for core in cores}
+    return {core: parse_cpu_list(f.read_text()) for core, f in files.items() if f.exists()}
+
+
+def parse_cpu_list(text: str) -> list[int]:
+    """Reads the kernel's notation: `0-2,8` is `[0, 1, 2, 8]`."""
+    cores: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        cores.extend(range(int(first), int(last or first) + 1))
+    return cores
 
 
 def cpu_model() -> str:

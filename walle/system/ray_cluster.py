@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 from walle.errors import ConfigError
 from walle.system.machine import usable_cores
@@ -28,6 +29,7 @@ def join(
     setting: str,  # the key that holds the address, for messages
     without: str,  # what asks for a Ray of its own, for messages
     own: Mapping[str, Any],  # further arguments of `ray.init` for a Ray of its own
+    nodes: int = 1,  # those that a Ray of its own is for: only with more do other machines reach it
     **arguments: Any,  # of `ray.init` in both cases
 ) -> tuple[Any, bool]:
     """Connects this process, unless the user's own program has done so.
@@ -39,13 +41,16 @@ def join(
     _check_reachable(address, setting)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when Ray is imported
     import ray
+    from ray._private import ray_constants
 
     if ray.is_initialized():
         return ray, False
     local = {"num_cpus": len(usable_cores()), "include_dashboard": False, **own}
     options = {"address": address} if address else {"address": "local", **local}
+    # What Ray does on macOS: the node, and so all that listens, has the address 127.0.0.1.
+    clustered = bool(address) or nodes > 1
     try:
-        with _signals_unchanged():
+        with _signals_unchanged(), patch.object(ray_constants, "ENABLE_RAY_CLUSTER", clustered):
             ray.init(**options, logging_level="WARNING", **arguments)
     except (ConnectionError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         where = f"{setting}={address}" if address else without
@@ -85,8 +90,6 @@ def _signals_unchanged() -> Iterator[None]:
 
     Ray would end this process at a SIGTERM while it starts, and wait for half a minute before.
     """
-    from unittest.mock import patch
-
     from ray._private import utils
 
     main = threading.current_thread() is threading.main_thread()

@@ -23,7 +23,7 @@ from optuna.samplers import BaseSampler
 from optuna.trial import Trial
 
 from walle.errors import ConfigError, nearest
-from walle.launcher.composing import Job, StopRule
+from walle.launcher.planning import Job, StopRule
 from walle.launcher.records import finite_number
 
 # Their sequence of points is one for the whole study.

@@ -5,8 +5,6 @@ Its study, a journal that several launchers may share, records the trials and th
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import logging
 import os
@@ -27,13 +25,13 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from optuna.distributions import BaseDistribution
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from walle.errors import ConfigError, check_bounds
-from walle.launcher.composing import Composed, compose, hydra_config, validate, written_values
 from walle.launcher.launch import JobFailedError, refuse
-from walle.launcher.records import MANIFEST, same
+from walle.launcher.planning import Job, compose, hydra_config, validate, written_values
+from walle.launcher.records import MANIFEST, csv_text, same
 from walle.system.files import write_atomically
 from walle.system.format import count_text
 from walle.system.identity import Flat, flatten
@@ -224,7 +222,7 @@ class Search:
 
 def trial_table(study: Study) -> str:
     """The content of trials.csv."""
-    rows: list[Mapping[str, Any]] = [
+    rows = [
         {
             "trial": trial.number,
             "state": trial.state.name.lower(),
@@ -239,12 +237,7 @@ def trial_table(study: Study) -> str:
         }
         for trial in study.study.get_trials(deepcopy=False)
     ]
-    names = dict.fromkeys(["trial", "state", "value", *(name for row in rows for name in row)])
-    output = io.StringIO()
-    writer = csv.DictWriter(output, fieldnames=list(names))
-    writer.writeheader()
-    writer.writerows(rows)
-    return output.getvalue()
+    return csv_text(rows, first=("trial", "state", "value"))
 
 
 def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) -> DictConfig:
@@ -372,7 +365,7 @@ def check_ends(
         )
 
 
-def refusal(job: Composed, config: DictConfig) -> str | None:
+def refusal(job: Job, config: DictConfig) -> str | None:
     """Why the launcher's `validate` refuses a job; None if it does not."""
     try:
         validate([job], config.hydra.launcher.get("validate"))
@@ -524,20 +517,35 @@ class Study:
             return None
 
 
+class JournalLock(JournalFileOpenLock):
+    """Lock of the journal: unlike those of Optuna, it is released when its process is killed.
+
+    Whoever holds it finds complete lines: Optuna would fail at one that a killed process began.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        super().__init__(str(journal))
+        self._journal = journal
+
+    def acquire(self) -> bool:
+        """Waits for the lock."""
+        holder = locked_file(self._journal)
+        file = holder.__enter__()
+        self._holder = holder  # only now: other threads may still hold the lock before
+        size = os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            os.ftruncate(file, os.pread(file, size, 0).rfind(b"\n") + 1)
+        return True
+
+    def release(self) -> None:
+        """Lets others have the lock."""
+        self._holder.__exit__(None, None, None)
+
+
 def _opened(journal: Path, settings: WalleOptunaConf, direction: str) -> optuna.Study:
     pruner = make_pruner(settings.pruner)
-    if journal.exists():  # Optuna would fail at a line that a launcher could not finish
-        lock = JournalFileSymlinkLock(str(journal))
-        lock.acquire()
-        try:
-            content = journal.read_bytes()
-            complete = content.rfind(b"\n") + 1
-            if complete < len(content):
-                os.truncate(journal, complete)
-        finally:
-            lock.release()
     try:
-        storage = JournalStorage(JournalFileBackend(str(journal)))
+        storage = JournalStorage(JournalFileBackend(str(journal), JournalLock(journal)))
         return optuna.create_study(
             study_name=settings.study_name,
             storage=storage,

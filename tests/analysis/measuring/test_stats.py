@@ -14,7 +14,7 @@ import pytest
 from walle.analysis.measuring import comparisons, stats
 from walle.analysis.measuring.comparisons import Seeded
 from walle.analysis.measuring.stats import Estimate, Interval, Sides
-from walle.analysis.writing.format import digits
+from walle.system.format import digits
 
 # Computed with rliable 1.2.0, metrics.aggregate_iqm, in an environment of its own.
 RLIABLE_IQM = {

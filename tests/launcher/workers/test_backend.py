@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from walle.launcher.allocation import Need
-from walle.launcher.composing import Job
-from walle.launcher.planning import Plan
+from walle.launcher.planning import Job, Plan
 from walle.launcher.records import Identity, Manifest
 from walle.launcher.workers.backend import Follower
 from walle.launcher.workers.claims import RELEASED, Claims, Stops

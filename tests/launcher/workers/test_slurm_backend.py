@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from walle.launcher.allocation import Need
-from walle.launcher.composing import Job
-from walle.launcher.planning import Plan
+from walle.launcher.planning import Job, Plan
 from walle.launcher.records import Identity, Manifest
 from walle.launcher.settings import SlurmConf, WalleLauncherConf
 from walle.launcher.workers.backend import SlurmBackend

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_the_moments_are_those_of_numpy(shape):
     samples = np.random.default_rng(0).normal(5, 2, shape).astype(np.float32)
     found, expected = NativeNormalizer().moments(samples), batch_moments(samples)
-    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
-    np.testing.assert_allclose(found.m2, expected.m2, rtol=1e-12)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("clip", [1.5, None])
@@ -34,3 +33,16 @@ def test_observations_are_normalised_to_the_bits_of_torch(clip, rows, width):
     expected = normalized(ObsLayout(width), parts, *moments, clip)
     found = NativeNormalizer().normalized(parts, *moments, clip)
     torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize(("mean", "inv_std", "width"), [(2, 2, 3), (6, 6, 3), (3, 2, 3), (3, 6, 3)])
+def test_moments_of_another_length_are_refused(mean, inv_std, width):
+    rows, moments = np.zeros((5, width), np.float32), (np.zeros(mean), np.ones(inv_std))
+    with pytest.raises(ValueError, match=r"expected the shape \[N, \d\], got"):
+        NativeNormalizer().normalized([rows], *moments, None)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3, 4)])
+def test_samples_that_are_no_rows_are_refused(shape):
+    with pytest.raises(ValueError, match=r"expected the shape \[N, \d\], got"):
+        NativeNormalizer().moments(np.zeros(shape, np.float32))

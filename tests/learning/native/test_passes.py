@@ -285,3 +285,29 @@ def test_numbers_of_another_type_are_refused(field, dtype, message):
 @pytest.mark.parametrize("override", ["net=gru", "net.activation=elu"])
 def test_other_losses_are_compiled_from_their_code(override):
     assert not has_policy(trained(0, *SMALL, override)[0])
+
+
+@pytest.mark.parametrize("times", [0, 2])
+@pytest.mark.parametrize("field", ["vector", "mean", "square", "steps"])
+def test_a_state_of_another_length_is_refused(field, times):
+    algorithm, rollout = trained(0, *SMALL, "algo.compile=true")
+    experience = round_of(rollout, algorithm).experience
+    algorithm.warm_up()
+    state = {"vector": algorithm.vector, **algorithm.adam.state_dict()}
+    state[field] = state[field].repeat(times)
+    vector, adam = state.pop("vector"), AdamState(**state)
+    with pytest.raises(ValueError, match="expected the shape"):
+        algorithm.optimizer.improve(vector, adam, experience, **PASSES)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["states", "needs_final_obs", "action", "reward", "continues", "ended", "log_prob"],
+)
+def test_a_round_of_another_length_is_refused(field):
+    algorithm, rollout = trained(0, *SMALL, "algo.compile=true")
+    experience = round_of(rollout, algorithm).experience
+    algorithm.warm_up()
+    shorter = getattr(experience, field)[1:]
+    with pytest.raises(ValueError, match="expected the shape"):
+        improved(algorithm, experience._replace(**{field: shorter}))

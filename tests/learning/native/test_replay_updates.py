@@ -14,7 +14,7 @@ from walle.config import compose
 from walle.errors import WorkerDeathError
 from walle.learning.native.replay_updates import NativeUpdates
 from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
-from walle.learning.trees import leaves
+from walle.learning.trees import leaves, rebuild
 from walle.nets.factory import NetSettings
 from walle.training import make_problem
 
@@ -139,3 +139,25 @@ def test_minibatches_of_another_shape_are_refused():
     minibatches, noise = drawn(algorithm, 2)
     with pytest.raises(ValueError, match=r"expected the shape \(2, 1, 24, .*got \(2, 1, 23, "):
         algorithm.native_updates().run(algorithm.state, minibatches[:, :, 1:], noise)
+
+
+@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
+@pytest.mark.parametrize("times", [0, 2])
+def test_a_state_of_another_length_is_refused(case, times):
+    algorithm = made(case)
+    inputs, updates = drawn(algorithm, 2), algorithm.native_updates()
+    tensors = leaves(algorithm.state)
+    for i, tensor in enumerate(tensors):
+        other = tensor.repeat(times)  # of a number too: a vector
+        state = rebuild(algorithm.state, iter([*tensors[:i], other, *tensors[i + 1 :]]))
+        with pytest.raises(ValueError, match=r"expected the shape .*, got"):
+            updates.run(state, *inputs)
+
+
+@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
+def test_rows_and_noise_of_another_width_are_refused(case):
+    algorithm = made(case)
+    (minibatches, noise), updates = drawn(algorithm, 2), algorithm.native_updates()
+    for wrong in ((minibatches[..., 1:], noise), (minibatches, noise[:1])):
+        with pytest.raises(ValueError, match=r"expected the shape .*, got"):
+            updates.run(algorithm.state, *wrong)

@@ -108,6 +108,7 @@ class OffPolicy(ABC):
         self.env_steps = self.blocks = 0  # steps inserted, and blocks of updates taken
         self._minibatches = (updates, size, self.replay.width)
         self._noise = (updates, self.draws, size, actions)
+        self.shapes = [x.shape for x in leaves(state)], self._minibatches, self._noise
         self.team: Team = ALONE
         self.updates: Any = Updates(self.stages(), self.sample, self.summary, problem.shards)
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)

@@ -80,7 +80,7 @@ class DDPG(ContinuousOffPolicy):
         parts = engines.actor_critic(self)
         block, smoothing = self.updates_per_block, self.smoothing
         noise = smoothing and byref(Smoothing(*smoothing))
-        return NativeUpdates("ddpg", parts, block, noise, block=block, metrics=3)
+        return NativeUpdates("ddpg", parts, block, noise, shapes=self.shapes, metrics=3)
 
     def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
         """The state before the first update; the targets are copies of the networks."""

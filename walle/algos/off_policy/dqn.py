@@ -147,7 +147,7 @@ class DQN(OffPolicy):
             is_double=s.double,
             target_interval=s.target_interval,
         )
-        return NativeUpdates("dqn", parts, metrics=2)
+        return NativeUpdates("dqn", parts, shapes=self.shapes, metrics=2)
 
     @property
     def policy_vector(self) -> Tensor:

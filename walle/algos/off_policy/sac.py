@@ -62,7 +62,7 @@ class SAC(ContinuousOffPolicy):
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
         parts = engines.actor_critic(self)
-        return NativeUpdates("sac", parts, self.target_entropy, metrics=5)
+        return NativeUpdates("sac", parts, self.target_entropy, shapes=self.shapes, metrics=5)
 
     def start(self, policy: Tensor, critic: Tensor) -> SACState:
         """The state before the first update; the target is a copy of the critics, and α is 1."""

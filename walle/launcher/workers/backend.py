@@ -14,9 +14,8 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
-from walle.launcher.composing import Job, StopRule
 from walle.launcher.jobs import Verdict
-from walle.launcher.planning import KEYS_OF_SPEED, Plan
+from walle.launcher.planning import KEYS_OF_SPEED, Job, Plan, StopRule
 from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked, locked
 from walle.launcher.runner import Runner, checked_machine
 from walle.launcher.screen import Screen

@@ -15,7 +15,7 @@ from walle.launcher.allocation import Allocator, Grant, Need, Resources
 from walle.system.files import write_atomically
 
 if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the claims and starts without Hydra
-    from walle.launcher.composing import Job
+    from walle.launcher.planning import Job
 
 RELEASED = "released"
 SIGNAL_S = 0.5  # Slurm signals a worker and its jobs at about the same time

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from walle.launcher.allocation import parse_cpu_list
 from walle.launcher.settings import BackendError, SlurmConf
+from walle.system.machine import parse_cpu_list
 
 log = logging.getLogger(__name__)
 

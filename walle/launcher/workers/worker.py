@@ -21,9 +21,8 @@ from typing import Any, NamedTuple
 import cloudpickle
 from omegaconf import open_dict, read_write
 
-from walle.launcher.allocation import Need, Resources, read_siblings, spread, visible_gpus
-from walle.launcher.composing import Job
-from walle.launcher.planning import Plan
+from walle.launcher.allocation import Need, Resources, visible_gpus
+from walle.launcher.planning import Job, Plan
 from walle.launcher.records import Manifest, jobs_locked, write_index
 from walle.launcher.runner import Runner
 from walle.launcher.settings import STALE_BEATS, WalleLauncherConf
@@ -32,7 +31,7 @@ from walle.launcher.workers.claims import ClaimedJobs, ClaimLostError, Claims, S
 from walle.launcher.workers.submission import COMMON, LOGS, read_submission
 from walle.system.commands import command_line
 from walle.system.locks import RUN_LOCK, is_locked
-from walle.system.machine import usable_cores
+from walle.system.machine import read_siblings, spread
 from walle.system.process_tree import die_with_parent
 from walle.system.signals import ENDING, signal_handlers
 
@@ -149,7 +148,7 @@ def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "")
 
     handlers = dict.fromkeys((*ENDING, signal.SIGUSR1), end) | {signal.SIGUSR2: saving.append}
     with signal_handlers(handlers, keep_ignored=()):
-        cores, core_locks = usable_cores(), list[socket.socket]()
+        cores, core_locks = sorted(os.sched_getaffinity(0)), list[socket.socket]()
         if ray_name:
             cores = take_cores(int(count), cores, read_siblings(cores), core_locks)
         elif in_slurm is not None:

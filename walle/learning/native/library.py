@@ -60,7 +60,7 @@ def load(name: str, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
 @cache
 def compiled(name: str) -> Any:
     """The library without the types of its functions; see `load`."""
-    path = cache_directory() / f"{name}-{_fingerprint(name)}.so"
+    path = cache_directory(for_code=True) / f"{name}-{_fingerprint(name)}.so"
     checksum = path.with_suffix(".sha256")
     with locked_file(path.with_suffix(".lock")):  # one process compiles, the others wait
         try:  # a damaged file would run, whatever it contains

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from walle.learning.native.library import load
-from walle.nets.normalize import BatchMoments
+from walle.nets.normalize import Moments
 from walle.types import FloatArray
 
 _TYPES = {
@@ -31,13 +31,13 @@ class NativeNormalizer:
         """
         self._library = load("normalize", _TYPES)
 
-    def moments(self, samples: FloatArray) -> BatchMoments:
+    def moments(self, samples: FloatArray) -> Moments:
         """See `walle.nets.normalize.batch_moments`; samples are [N, K]."""
-        samples = np.ascontiguousarray(samples, np.float32)
+        samples = _rows(samples, samples.shape[-1])
         mean, squares = np.empty(samples.shape[1]), np.empty(samples.shape[1])
         arrays = samples.ctypes.data, *samples.shape, mean.ctypes.data, squares.ctypes.data
         self._library.normalize_moments(*arrays)
-        return BatchMoments(mean, squares)
+        return mean, squares
 
     def normalized(
         self, parts: Sequence[FloatArray], mean: FloatArray, inv_std: FloatArray, clip: float | None
@@ -45,11 +45,18 @@ class NativeNormalizer:
         """See `walle.algos.on_policy.experience.normalized`; parts are [Nᵢ, O]."""
         rows = torch.empty(sum(map(len, parts)), len(mean))
         bound, first = math.inf if clip is None else clip, rows.data_ptr()
-        moments = [np.ascontiguousarray(x, np.float32) for x in (mean, inv_std)]
+        moments = [_rows(x[None], len(mean)) for x in (mean, inv_std)]
         for part in parts:
-            x = np.ascontiguousarray(part, np.float32)
+            x = _rows(part, len(mean))
             self._library.normalize_rows(
                 *(x.ctypes.data, *x.shape, *(m.ctypes.data for m in moments), bound, first)
             )
             first += x.nbytes
         return rows
+
+
+def _rows(x: FloatArray, width: int) -> FloatArray:
+    """The array as the library takes it: contiguous float32 [N, width]."""
+    if x.ndim != 2 or x.shape[1] != width:
+        raise ValueError(f"expected the shape [N, {width}], got {x.shape}")
+    return np.ascontiguousarray(x, np.float32)

@@ -8,6 +8,7 @@ library.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from ctypes import POINTER, byref, c_double, c_float, c_int, c_long, c_void_p
 from typing import Any
 
@@ -51,20 +52,21 @@ class NativeUpdates:
     """Blocks of updates in C++; has the interface of `Updates`."""
 
     def __init__(
-        self, algorithm: str, parts: Any, *rest: Any, block: int = 1, metrics: int
+        self, algorithm: str, parts: Any, *rest: Any, shapes: Sequence[Any], metrics: int
     ) -> None:
         """Compiles and loads the library.
 
         `algorithm` names the library's constructor: "sac", "ddpg" (also of TD3) or "dqn". It gets
         `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`. A block has
-        `block` minibatches and `metrics` numbers.
+        `metrics` numbers; `shapes` are those of each tensor of the state, of a block's
+        minibatches, and of its noise.
 
         Raises:
             CompilerError: there is no compiler that compiles it.
         """
         self._team: Team = ALONE
         self._library = load("replay", _TYPES)
-        self._shape, self._metrics = (block, parts.minibatch), metrics
+        self._shapes, self._metrics = shapes, metrics
         self._learner = getattr(self._library, f"replay_new_{algorithm}")(byref(parts), *rest)
         weakref.finalize(self, self._library.replay_delete, self._learner)
         self._exchanged = int(self._library.replay_exchanged(self._learner))
@@ -79,25 +81,23 @@ class NativeUpdates:
 
         Raises:
             TypeError: a tensor has another dtype than the library's.
-            ValueError: the minibatches have another shape than the library's.
+            ValueError: a tensor has another shape than the library's.
         """
-        blocks, width = len(minibatches), minibatches.shape[-1]
+        blocks, (shapes, rows, draws) = len(minibatches), self._shapes
         metrics = torch.empty(blocks, self._metrics)
         minibatches, noise = minibatches.contiguous(), noise.contiguous()
-        pointers = address(minibatches, (blocks, *self._shape, width)), address(noise)
-        self._library.replay_copy(self._learner, _addresses(state), False)
+        pointers = address(minibatches, (blocks, *rows)), address(noise, (blocks, *draws))
+        self._library.replay_copy(self._learner, _addresses(state, shapes), False)
         with self._team.exchange(self._exchanged) as exchange:
             team = exchange and byref(exchange)
             self._library.replay_run(self._learner, *pointers, blocks, team, address(metrics))
         after = map_leaves(torch.empty_like, state)
-        self._library.replay_copy(self._learner, _addresses(after), True)
+        self._library.replay_copy(self._learner, _addresses(after, shapes), True)
         return after, list(metrics)
 
 
-def _addresses(state: Any) -> Any:
+def _addresses(state: Any, shapes: Sequence[torch.Size]) -> Any:
     """The addresses of a state's tensors, float32 but for a count of updates."""
     tensors = leaves(state)
     types = [torch.float32 if x.is_floating_point() else torch.int64 for x in tensors]
-    return (c_void_p * len(tensors))(
-        *(address(x, dtype=dtype) for x, dtype in zip(tensors, types, strict=True))
-    )
+    return (c_void_p * len(tensors))(*map(address, tensors, shapes, types))

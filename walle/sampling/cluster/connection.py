@@ -32,15 +32,16 @@ class RayNode(NamedTuple):
 class Connection:
     """This process's connection to a Ray cluster, or to a Ray of its own on this machine."""
 
-    def __init__(self, address: str | None, store_bytes: int) -> None:
+    def __init__(self, address: str | None, store_bytes: int, nodes: int | None = None) -> None:
         """Connects to a cluster; without `address` to a Ray that lives as long as this connection.
 
-        The rollouts need `store_bytes` in the object store of a Ray of its own. Raises ConfigError
-        if there is no cluster at the address, or it has other versions.
+        The rollouts need `store_bytes` in the object store of a Ray of its own, which listens
+        to this machine alone unless there are to be more `nodes`. Raises ConfigError if there is no
+        cluster at the address, or it has other versions.
         """
         store = {"object_store_memory": max(_LEAST_STORE_BYTES, store_bytes)}
         self._ray, self._owned = join(
-            address, setting="sampler.address", without="sampler=ray", own=store
+            address, setting="sampler.address", without="sampler=ray", own=store, nodes=nodes or 1
         )
 
     def nodes(self) -> list[RayNode]:

@@ -231,7 +231,6 @@ class RaySampling(Sampling):
         lag: Lag,  # the allowed lag of the samplers
         signals: Signals,  # signals that interrupt a wait
         others: OtherProcesses | None = None,  # further processes whose death ends a wait
-        connect: Callable[[str | None, int], Connection] = Connection,  # makes the connection
     ) -> None:
         """Connects, and waits until every node has shown that it computes the agent's bits.
 
@@ -254,7 +253,9 @@ class RaySampling(Sampling):
         all_lanes = plan.shape(len(plan.task.lanes)).bytes
         restarts = plan.patience.restarts
         with signals.breaking_off():
-            self._connection = connect(settings.address, 4 * plan.slots * all_lanes)
+            self._connection = Connection(
+                settings.address, 4 * plan.slots * all_lanes, settings.nodes
+            )
         try:
             with signals.breaking_off():
                 canary = plan.canary(snapshot)
