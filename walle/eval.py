@@ -34,6 +34,7 @@ SETTINGS = {
     "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
     "deterministic": Setting(bool, True, "take the likeliest actions, or draw them"),
     "which": Setting(str, None, "best or last checkpoint; by default the best if there is one"),
+    "trust": Setting(bool, False, "import what the policy names: its net, a module beside the run"),
     "processes": Setting(int, None, "policies that are evaluated at once; by default all cores"),
     "csv": Setting(str, None, "a file for the table, with a row for each policy"),
     "video": Setting(str, None, "an .mp4 or .gif file for the first episode, policies in a grid"),
@@ -76,8 +77,8 @@ def _main(arguments: Sequence[str]) -> int:
         from walle.policy.acting import load
         from walle.policy.video import watch
 
-        seed, deterministic = values["seed"], values["deterministic"]
-        watch(load(targets[0].path, values["which"]), seed=seed, deterministic=deterministic)
+        policy = load(targets[0].path, values["which"], trust=values["trust"])
+        watch(policy, seed=values["seed"], deterministic=values["deterministic"])
         return 0
     make_video = _film(targets, Path(video), values, steps) if video else None
     results, failed = [], False
@@ -118,7 +119,7 @@ def _film(
 
     several = len(targets) > 1
     drawing = film(
-        [load(target.path, values["which"]) for target in targets],
+        [load(target.path, values["which"], trust=values["trust"]) for target in targets],
         [_settings(target.settings) or target.name for target in targets] if several else [],
         seed=values["seed"],
         deterministic=values["deterministic"],

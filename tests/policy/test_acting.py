@@ -14,7 +14,7 @@ from walle.streams import evaluation_seed
 
 @pytest.fixture
 def policy(trained):
-    return lambda name, which="last": walle.load(trained(name), which)
+    return lambda name, which="last": walle.load(trained(name), which, trust=True)
 
 
 @pytest.mark.parametrize("name", RUNS)

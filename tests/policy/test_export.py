@@ -17,7 +17,7 @@ from walle.policy.export import ActingModule, difference, export
 
 @pytest.fixture
 def policy(trained):
-    return lambda name: walle.load(trained(name), "last")
+    return lambda name: walle.load(trained(name), "last", trust=True)
 
 
 def module_graph(policy):

@@ -30,7 +30,10 @@ def make_callbacks(names: Sequence[str]) -> dict[str, Callback]:
     hooks = [hook for hook in vars(Callback) if hook.startswith("on_")]
     for name in names:
         try:
-            made[name] = imported("callbacks", name)()
+            callback = imported("callbacks", name)
+            if not (isinstance(callback, type) and issubclass(callback, Callback)):
+                raise ConfigError(f"callbacks={name!r}: derive it from walle.Callback")  # noqa: TRY301
+            made[name] = callback()
         except ConfigError:
             raise
         except Exception as error:

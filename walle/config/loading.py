@@ -27,6 +27,7 @@ from walle.config.files import algorithms, config_directory
 from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
 from walle.system import identity
+from walle.system.importing import check_import
 
 # A run uses the values of environment variables in `env.kwargs`; its files never hold them.
 REFERENCE = "${oc.env:"
@@ -140,6 +141,11 @@ def resumed_config(
             settings[key] = OmegaConf.merge(OmegaConf.to_container(composed[key]), kept)
         else:
             OmegaConf.update(settings, key, typed)
+    for key in ("env.id", "algo.name", "net.name", "callbacks"):  # what is typed is asked for
+        value, fix = OmegaConf.select(settings, key) or (), f"type {key} again beside resume="
+        for path in [value] if isinstance(value, str) else value:
+            if not any(word.lstrip("+").startswith(key) for word in overrides):
+                check_import(key, path, Path(composed.resume), fix, beside=True)
     return validate(settings)
 
 

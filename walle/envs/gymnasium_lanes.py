@@ -12,7 +12,7 @@ import numpy as np
 from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
-from walle.envs.mujoco.registry import find_maker, missing_class
+from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
 from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
 from walle.streams import Role, env_seed
@@ -234,7 +234,7 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={spec.id!r} needs a package that is missing: {error}") from error
     except gym.error.Error as error:
-        reason = missing_class(spec.id) or str(error).strip().splitlines()[0]
+        reason = str(error).strip().splitlines()[0]
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error

@@ -92,9 +92,11 @@ def own_class(path: str) -> type:
     from walle.system.importing import imported  # no other network needs it
 
     net: type = imported("net.name", path)
+    if not isinstance(net, type):
+        raise ConfigError(f"net.name={path!r} is a {type(net).__name__}: name a class")
     if hasattr(net, "policy"):
         imported("net.name", path, ("critic",), "see walle.nets.own.OwnNetworks")
-    elif not (isinstance(net, type) and issubclass(net, nn.Module)):
+    elif not issubclass(net, nn.Module):
         base = "derive it from torch.nn.Module, or see walle.nets.own.OwnNet"
         imported("net.name", path, ("init",), base)
     return net

@@ -26,6 +26,7 @@ from walle.errors import ConfigError, nearest
 from walle.nets.factory import NetSettings, PolicySpec
 from walle.nets.policies import ActingPolicy, memory_of
 from walle.sampling.actor import Actor
+from walle.system.importing import TRUST, check_import
 from walle.types import ActionSpace, AnyArray, FloatArray, ObsLayout, PolicySnapshot, layout_of
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Policy:
         network: the policy's network, a function of its parameters.
         snapshot: the parameters and the normaliser.
         obs_clip: bound of normalised observations; None for no bound.
+        trust: whether modules that the checkpoint names may be imported.
         rng: draws the noise of actions that are not deterministic; seeded with 0.
     """
 
@@ -81,9 +83,10 @@ class Policy:
         spec: EnvSpec,
         spaces: Spaces,
         origin: Origin,
+        trust: bool = False,
     ) -> None:
         self.network, self.snapshot, self.obs_clip = network, snapshot, obs_clip
-        self.spec, self.spaces, self.origin = spec, spaces, origin
+        self.spec, self.spaces, self.origin, self.trust = spec, spaces, origin, trust
         self.rng = np.random.default_rng(0)
         self.action_map: ActionMap | None = None
         if isinstance(spaces.action, gym.spaces.Box) and spec.action != "raw":
@@ -212,6 +215,10 @@ class Policy:
         actor.load(self.snapshot)
         return actor
 
+    def check_env(self) -> None:
+        """Refuses to import a foreign environment, see `check_import`; `env` alone imports any."""
+        check_import("env.id", self.spec.id, self.origin.checkpoint, trust=self.trust, beside=True)
+
     def env(self, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
         """A Gymnasium environment like the one that it was trained in, for one episode at a time.
 
@@ -237,19 +244,21 @@ class Policy:
         return env
 
 
-def load(path: str | Path, which: str | None = None) -> Policy:
+def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> Policy:
     """The policy of a run.
 
     It acts as the run's own evaluations did, bit for bit on the same processor. Nothing of the
-    machine that trained it is needed: a policy that learned on a GPU acts anywhere.
+    machine that trained it is needed: a policy that learned on a GPU acts anywhere. Without `trust`
+    no environment is made, and no module is imported that is not walle's own.
 
     Args:
         path: a run's directory, or a checkpoint file.
         which: "best" for the policy with the best evaluation, "last" for the newest; None takes
             the best if there is one.
+        trust: import what the checkpoint names; a line on stderr names each module.
 
     Raises:
-        ConfigError: there is no such checkpoint, or it cannot be read.
+        ConfigError: there is no such checkpoint, it cannot be read, or it needs `trust`.
     """
     file = _find_checkpoint(Path(path), which)
     if file.name == checkpoint.LAST and file.parent.name == "checkpoints":
@@ -265,7 +274,17 @@ def load(path: str | Path, which: str | None = None) -> Policy:
 
         kwargs = with_variables(kwargs)
     spec = EnvSpec.of(SimpleNamespace(**config["env"]), kwargs)
+    named = {f"{group}.name": config[group]["name"] for group in ("algo", "net")}
+    if stored is not None:
+        named = {"net.name": stored["net"]["own"]["path"]} if stored["net"]["own"] else {}
+    for key, name in named.items():
+        check_import(key, name, file, trust=trust)
     if stored is None or stored["spaces"] is None:
+        if not trust:
+            raise ConfigError(
+                f"{file} lacks its spaces, so that loading it makes env.id={spec.id!r}; {TRUST}"
+            )
+        check_import("env.id", spec.id, file, trust=trust)
         spaces = _spaces_of_env(spec, config["seed"])
     else:
         obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
@@ -283,7 +302,8 @@ def load(path: str | Path, which: str | None = None) -> Policy:
     vector = np.zeros(size, np.float32)
     checkpoint.check(file, state, {"snapshot": {"vector": vector}})
     origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
-    return Policy(network, PolicySnapshot.loaded(state["snapshot"]), obs_clip, spec, spaces, origin)
+    snapshot = PolicySnapshot.loaded(state["snapshot"])
+    return Policy(network, snapshot, obs_clip, spec, spaces, origin, trust)
 
 
 def check_which(which: str | None) -> None:

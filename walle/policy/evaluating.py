@@ -121,6 +121,7 @@ def evaluate(
     *,
     deterministic: bool = True,
     which: str | None = None,
+    trust: bool = False,
 ) -> Result:
     """Runs episodes with a policy and returns their returns and lengths.
 
@@ -134,6 +135,7 @@ def evaluate(
         seed: of the episodes.
         deterministic: take the likeliest actions; otherwise draw them.
         which: "best" or "last", for a path; None takes the best if there is one.
+        trust: as for `load`, for a path; needed if the environment's module lies beside the run.
 
     Raises:
         ConfigError: the policy cannot be loaded, or a value is wrong.
@@ -144,7 +146,8 @@ def evaluate(
             raise ConfigError(f"{name}={value!r} must be a whole number, {least} at least")
     if isinstance(policy, Policy) and which is not None:
         raise ConfigError(f"which={which!r} with a policy that is loaded already; give its path")
-    loaded = policy if isinstance(policy, Policy) else load(policy, which)
+    loaded = policy if isinstance(policy, Policy) else load(policy, which, trust=trust)
+    loaded.check_env()
     returns: list[float] = []
     lengths: list[int] = []
     for first in range(0, episodes, AT_ONCE):

@@ -30,7 +30,8 @@ from walle.policy.arguments import Setting, parse
 from walle.types import AnyArray, FloatArray
 
 SETTINGS = {
-    "which": Setting(str, None, "best or last checkpoint; by default the best if there is one")
+    "which": Setting(str, None, "best or last checkpoint; by default the best if there is one"),
+    "trust": Setting(bool, False, "import the net or the algorithm that the policy names"),
 }
 TOLERANCE = 1e-5
 _NEEDED = ("onnx", "onnxscript", "onnxruntime")

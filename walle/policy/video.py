@@ -84,6 +84,7 @@ def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
             "--watch needs a display, and neither DISPLAY nor WAYLAND_DISPLAY is set; use "
             "video=FILE.mp4 here"
         )
+    policy.check_env()
     env = policy.env()
     inner: Any = env.unwrapped
     if not (hasattr(inner, "model") and hasattr(inner, "data")):
@@ -225,6 +226,7 @@ def _text(width: int, label: str) -> tuple[int, int]:
 
 def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
     """The policy's environment, made to draw off screen, in the picture's size if it takes one."""
+    policy.check_env()
     if not has_display():
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would complain on stderr
     registered = gym.registry.get(policy.spec.id)

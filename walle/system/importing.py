@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from walle.errors import ConfigError, nearest, what_went_wrong
+
+_EXAMPLES = [p / "examples" for p in Path(__file__).resolve().parents[1:3]]  # wheel, checkout
+TRUST = "use trust=True (in a command line trust=true)"
 
 
 def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> Any:
@@ -19,6 +26,21 @@ def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> 
     The object must have the attributes `needs`; `base` is how to get them, such as "derive it from
     walle.Callback". Raises ConfigError if the module, the name or an attribute is missing.
     """
+    module = import_module_of(key, path)
+    where, name = f"{key}={path!r}", path.partition(":")[2]
+    if not hasattr(module, name):
+        public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
+        near = nearest(name, public) if public else "it is empty"
+        raise ConfigError(f"{where}: {module.__name__} has no {name}; {near}")
+    value = getattr(module, name)
+    if missing := [attribute for attribute in needs if not hasattr(value, attribute)]:
+        fix = f"; {base}" if base else ""
+        raise ConfigError(f"{where}: {name} lacks {', '.join(missing)}{fix}")
+    return value
+
+
+def import_module_of(key: str, path: str) -> ModuleType:
+    """Imports the module of `path`, "module:Name"; raises ConfigError if that fails."""
     where = f"{key}={path!r}"
     module_name, _, name = path.partition(":")
     if not module_name or not name or module_name == "__main__":
@@ -26,10 +48,10 @@ def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> 
             f"{where} must be module:Name, where other processes can import the module"
         )
     try:
-        module = import_module(module_name)
+        return import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name == module_name.partition(".")[0] and _find_example(error.name):
-            return imported(key, path, needs, base)
+            return import_module_of(key, path)
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{where}: there is no module {error.name} beside you, on PYTHONPATH or among the "
@@ -39,15 +61,48 @@ def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> 
     except Exception as error:  # a module's own code may raise anything
         fault = what_went_wrong(error)
         raise ConfigError(f"{where}: {module_name} cannot be imported: {fault}") from error
-    if not hasattr(module, name):
-        public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
-        near = nearest(name, public) if public else "it is empty"
-        raise ConfigError(f"{where}: {module_name} has no {name}; {near}")
-    value = getattr(module, name)
-    if missing := [attribute for attribute in needs if not hasattr(value, attribute)]:
-        fix = f"; {base}" if base else ""
-        raise ConfigError(f"{where}: {name} lacks {', '.join(missing)}{fix}")
-    return value
+
+
+def check_import(
+    key: str, path: str, file: Path, fix: str = TRUST, *, trust: bool = False, beside: bool = False
+) -> None:
+    """Refuses to import the module of `path`, "module:Name", which `file` names as `key`.
+
+    Whoever made `file`, a checkpoint or a run's directory, may have made the module too. Allowed
+    are walle's own and, with `trust`, all others, each with a line on stderr. With `beside`, only
+    modules are refused that lie in Python's library or beside the run, in its directory or the one
+    that holds it, unless they are imported already. Raises ConfigError; `fix` ends its message.
+    """
+    module, package = path.rpartition(":")[0], re.split("[.:]", path)[0]
+    folders = _find_folders(package) if module else []
+    ours = (any(map(folder.is_relative_to, _EXAMPLES)) for folder in folders)
+    if not module or package == "walle" or (folders and all(ours)):
+        return
+    where = f"{module} ({', '.join(map(str, folders)) or 'in no directory'})"
+    if trust:
+        print(f"walle: {key}={path!r} of {file}: imports {where}", file=sys.stderr)
+        return
+    if beside:
+        run = (file.parent.parent if file.parent.name == "checkpoints" else file).resolve()
+        near = any(folder == run.parent or folder.is_relative_to(run) for folder in folders)
+        python = Path(os.__file__).parent.resolve() in folders or package in sys.stdlib_module_names
+        if module in sys.modules or not (near or python or module.endswith("__main__")):
+            return
+    raise ConfigError(
+        f"{key}={path!r} of {file}: importing {where} would run code that is not walle's; if you "
+        f"trust whoever made it, {fix}"
+    )
+
+
+def _find_folders(package: str) -> list[Path]:
+    """The directories in which a module or a package lies; none if it is built in or missing."""
+    try:
+        spec = find_spec(package) or (find_spec(package) if _find_example(package) else None)
+    except ValueError:  # of __main__
+        spec = None
+    origins = [spec.origin] if spec and spec.has_location else []
+    places = (spec and spec.submodule_search_locations) or origins
+    return [Path(place).parent.resolve() for place in places if place]
 
 
 def _find_example(package: str) -> bool:
@@ -55,8 +110,7 @@ def _find_example(package: str) -> bool:
 
     Worker processes start with this process's path.
     """
-    walle = Path(__file__).resolve().parents[1]
-    for examples in (walle / "examples", walle.parent / "examples"):  # in a wheel, in a checkout
+    for examples in _EXAMPLES:
         directory = str(examples / package)
         if (examples / package / package).is_dir() and directory not in sys.path:
             sys.path.append(directory)

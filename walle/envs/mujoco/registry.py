@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
-from typing import Any
+from typing import Any, cast, get_origin
 
 import gymnasium as gym
 
@@ -16,8 +15,9 @@ from walle.envs.mujoco import tasks
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.robot import Robot, RobotTask
 from walle.envs.mujoco.task import GymnasiumTask
-from walle.errors import ConfigError, nearest
+from walle.errors import ConfigError, nearest, what_went_wrong
 from walle.streams import Role, env_seed
+from walle.system.importing import import_module_of, imported
 
 # The keys are Gymnasium's entry points: another id registered for the same class is found too.
 TASKS: Mapping[str, type[GymnasiumTask]] = {
@@ -101,52 +101,40 @@ def find_robot(env_id: str) -> Robot | None:
 
 
 def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
-    """The class or function that an id of the form "module:Name" names, or None."""
-    maker: Callable[..., gym.Env[Any, Any]] | None = _named(env_id)
-    if isinstance(maker, Robot) or not callable(maker):
-        return None
-    if isinstance(maker, type) and not issubclass(maker, gym.Env):
-        needs = ("reset", "step", "observation_space", "action_space", "close")
-        lacks = [attribute for attribute in needs if not hasattr(maker, attribute)]
-        more = f" (it lacks {', '.join(lacks)})" if lacks else ""
-        name = env_id.rpartition(":")[2]
-        raise ConfigError(f"env.id={env_id!r}: derive {name} from gymnasium.Env{more}")
-    return maker
+    """The class or function that an id of the form "module:Name" names, or None.
 
-
-def missing_class(env_id: str) -> str | None:
-    """The error that the module of "module:Name" has no such environment, and those that it has.
-
-    None for an id that Gymnasium should know, such as "module:Name-v0" or "Name-v0".
+    Raises ConfigError, and calls nothing, if what it makes is not known to be an environment.
     """
-    module, _, name = env_id.rpartition(":")
-    if not module or re.search(r"-v\d+$", name):
+    maker: Any = _named(env_id)
+    if maker is None or isinstance(maker, Robot):
         return None
-    names = [
-        attribute
-        for attribute, value in vars(_imported(module, env_id)).items()
-        if isinstance(value, Robot)
-        or (isinstance(value, type) and issubclass(value, gym.Env) and value is not gym.Env)
-    ]
-    near = nearest(name, names) if names else "it has no environment"
-    return f"{module} has no {name}; {near}"
+    name = env_id.rpartition(":")[2]
+    made, fault = maker, f"derive {name} from gymnasium.Env"
+    if not isinstance(maker, type):
+        fault = f"annotate the function {name} with what it returns, such as `-> gymnasium.Env`"
+        try:
+            made = inspect.signature(maker, eval_str=True).return_annotation
+        except Exception as error:  # noqa: BLE001 - not callable, or its annotation has no meaning
+            fault += f" ({what_went_wrong(error)})"
+    made = get_origin(made) or made
+    if isinstance(made, type) and issubclass(made, gym.Env):
+        return cast("Callable[..., gym.Env[Any, Any]]", maker)
+    raise ConfigError(
+        f"env.id={env_id!r} is neither an environment, nor a Robot, nor a function that returns "
+        f"one, so it is not called: {fault}"
+    )
 
 
 def _named(env_id: str) -> Any:
-    """What "module:NAME" names; None for another id, or where the module has no such name."""
+    """What "module:NAME" names; None for an id that Gymnasium knows, or should know."""
     module, _, name = env_id.rpartition(":")
-    return getattr(_imported(module, env_id), name, None) if module else None
+    if not module:
+        return None
+    import_module_of("env.id", env_id)
+    known = name in gym.registry or re.search(r"-v\d+$", name)
+    return None if known else imported("env.id", env_id)
 
 
 def _registered(env_id: str) -> gym.envs.registration.EnvSpec:
-    module, _, name = env_id.rpartition(":")
-    if module:
-        _imported(module, env_id)
-    return gym.spec(name)
-
-
-def _imported(module: str, env_id: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"env.id={env_id!r}: {error}; is the module importable here?") from error
+    _named(env_id)  # imports the module
+    return gym.spec(env_id.rpartition(":")[2])
