@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
 from walle.analysis.drawing.labels import task_of
-from walle.analysis.loading.directories import Scalar
 from walle.analysis.measuring import groups, scores, stats
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
@@ -142,7 +142,6 @@ def _design(sweep: Sweep, by: str) -> pd.DataFrame:
 def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:
     """The usable runs of each task, for every entry of the figure; identical entries are one."""
     tasks = {run.name: task_of(run) for run in sweep.runs}
-    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     named: dict[str, dict[str, list[str]]] = {}
     lines: dict[str, str] = {}
     for run, value, line, _ in _design(sweep, by).itertuples(index=False):
@@ -151,13 +150,10 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
         of_task = named.setdefault(name, defaultdict(list))
         if run in usable:
             of_task[tasks[run]].append(run)
-    rows = groups.learnt(sweep.iterations, "return_mean")
-    series: dict[str, dict[Scalar, stats.FloatArray]] = {
-        name: {f"{task} {seeds[run]}": rows[run] for task, runs in of_task.items() for run in runs}
-        for name, of_task in named.items()
-    }
+    runs_of = {name: chain.from_iterable(of_task.values()) for name, of_task in named.items()}
     entries = {}
-    for names in labels.identical_groups(series):
+    learnt = ["env_steps", "return_mean"]
+    for names in labels.learnt_alike(sweep, sweep.iterations, learnt, runs_of):
         line = lines[names[0]]
         whole = names == [name for name in lines if lines[name] == line]  # at every value of `by`
         entries[line if line and whole else labels.identical_label(names)] = named[names[0]]

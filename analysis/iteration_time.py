@@ -71,7 +71,7 @@ def study(
                 axes.plot(n, group[0].mean * n[0] / n, color=color, label=label, **IDEAL)
         if ideal and len(mine) > 1:
             axes.plot([], [], color=style.IDEAL_GREY, label="ideal", **IDEAL)
-        axes.set_xlabel(style.axis_name(by))
+        axes.set_xlabel(style.AXIS_NAMES.get(by, by))
         axes.margins(x=0.1)
         hollow = any(cell.oversubscribed for group in mine.values() for cell in group)
         style.scale_axes(axes, places, log=log, hollow=hollow)

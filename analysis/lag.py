@@ -18,9 +18,8 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import Scalar
 from walle.analysis.measuring import groups, scores, stats, wall_clock
-from walle.analysis.runs import BadInputError, Sweep
+from walle.analysis.runs import BadInputError, Scalar, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined, listed
 
@@ -111,22 +110,19 @@ def _as_one(same: list[groups.Cell], every: list[groups.Cell]) -> list[groups.Ce
 
 def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured], list[Measured]]:
     """The final return of each cell; and the same with identical cells of a line as one."""
-    rows = groups.learnt(frame, "return_mean")
-    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     cells = groups.measure(sweep, scores.final_returns(frame), by)
     once = []
     for of_line in labels.panels(sweep, cells).values():
         every = [cell for group in of_line.values() for cell in group]
-        mine = {str(i): cell for i, cell in enumerate(every)}
-        series = {key: {seeds[run]: rows[run] for run in cell.names} for key, cell in mine.items()}
-        for keys in labels.identical_groups(series):
-            once += _as_one([mine[key] for key in keys], every)
+        runs_of = {str(i): cell.names for i, cell in enumerate(every)}
+        for keys in labels.learnt_alike(sweep, frame, ["env_steps", "return_mean"], runs_of):
+            once += _as_one([every[int(key)] for key in keys], every)
     ends = {run.name: scores.possible_returns([run]) for run in sweep.runs}
-    finals, seen = (
-        [(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
-        for drawn in (cells, once)
-    )
-    return finals, seen
+
+    def measured(drawn: list[groups.Cell]) -> list[Measured]:
+        return [(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
+
+    return measured(cells), measured(once)
 
 
 def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, stats.FloatArray]:
@@ -193,7 +189,9 @@ def _figure(
             area.plot([], [], of_name[name].marker, color=of_name[name].color, label=name)
         area.set_xticks(range(len(at)), [str(value) for value in at])
         area.set_xlim(-0.5, len(at) - 0.5)
-        area.set(xlabel=style.axis_name(by), ylabel=label, title=task if len(tasks) > 1 else "")
+        area.set(
+            xlabel=style.AXIS_NAMES.get(by, by), ylabel=label, title=task if len(tasks) > 1 else ""
+        )
         if label == SPEED:
             style.from_zero(area)
     if any(cell.oversubscribed for mine in drawn.values() for cell, *_ in mine):

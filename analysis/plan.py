@@ -227,7 +227,7 @@ def _figure(
     left.set_ylabel(f"iteration (s)\nper round of {first.round_steps:,} steps")
     right.set_ylabel("end-to-end speedup")
     for area in (left, right):
-        area.set_xlabel(style.axis_name("sampler.n"))
+        area.set_xlabel(style.AXIS_NAMES["sampler.n"])
         style.scale_axes(area, style.axis_places(numbers), log=True, hollow=False)
         wide = area.get_ylim()[1] > 4 * area.get_ylim()[0]  # else it may hold one of 1, 2, 5 ...
         area.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(5))

@@ -12,13 +12,13 @@ seed alone, or that agree in --by.
 from __future__ import annotations
 
 import argparse
+from itertools import chain
 from typing import Any
 
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.loading.directories import Scalar
-from walle.analysis.measuring import groups, stats
+from walle.analysis.measuring import groups
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import listed
@@ -68,16 +68,13 @@ def study(
     behind = _select(baseline, file, [x, *y], where) if baseline else rows[:0]
     grey = dict.fromkeys(behind["run"].astype(str), ("baseline", BASELINE_LOOK))
     tasks_behind = {run.name: labels.task_of(run) for run in baseline.runs} if baseline else {}
-    count = len(shown)
-    columns = count if 1 < count <= labels.PANELS else min(labels.PANELS, len(y) * count)
-    figure, axes = style.panels(len(y) * count, height=2.6, columns=columns)
+    figure, areas = labels.axes_of(shown, len(y), height=2.6)
     panels = [(column, task) for column in y for task in shown]
-    for area, (column, task) in zip(axes, panels, strict=True):
+    for area, (column, task) in zip(chain.from_iterable(areas), panels, strict=True):
         mine = behind[behind["run"].astype(str).map(tasks_behind) == task]
         _draw(area, mine, (x, column), grey, points=points)
         mine = rows[rows["run"].astype(str).map(tasks) == task]
         _draw(area, mine, (x, column), _as_one(sweep, mine, [x, column], looks), points=points)
-        area.set_title(task if len(shown) > 1 else "")
         area.set_xlabel(labels.of_column(file, x))
         area.set_ylabel(labels.of_column(file, column))
         style.compact_axis(area)
@@ -109,16 +106,13 @@ def _as_one(sweep: Sweep, rows: pd.DataFrame, columns: list[str], looks: Looks) 
     """The looks, with one label and look for lines of a panel that hide each other."""
     if not all(pd.api.types.is_numeric_dtype(rows[column]) for column in columns):
         return looks
-    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    series: dict[str, dict[Scalar, stats.FloatArray]] = {}
-    for run, mine in rows.groupby("run", observed=True):
-        of = series.setdefault(looks[str(run)][0], {})
-        number = sum(str(key).startswith(f"{seeds[str(run)]} ") for key in of)
-        of[f"{seeds[str(run)]} {number}"] = mine[columns].to_numpy(float)
+    runs_of: dict[str, list[str]] = {}
+    for run in rows["run"].astype(str).unique():
+        runs_of.setdefault(looks[run][0], []).append(run)
     first = dict(looks.values())
     together = {
-        text: (labels.one_text(texts, list(series)), first[texts[0]])
-        for texts in labels.identical_groups(series)
+        text: (labels.one_text(texts, list(runs_of)), first[texts[0]])
+        for texts in labels.learnt_alike(sweep, rows, columns, runs_of)
         if len(texts) > 1
         for text in texts
     }

@@ -107,8 +107,7 @@ main = cli.command("published_returns", study, __doc__)
 
 def _panels(sweep: Sweep) -> Panels:
     """The entries of each task and algorithm of which an episode has ended."""
-    named = labels.groups(sweep, groups.axis_of(sweep))
-    named = labels.merged(sweep, named, sweep.iterations, "return_mean")
+    named = labels.merged(sweep, groups.axis_of(sweep), sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     reached: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in named.items():
@@ -176,11 +175,9 @@ def _pairs(task: str, entries: Sequence[Entry]) -> list[Pair]:
 
 def _probability(pairs: Sequence[Pair]) -> stats.Interval:
     """Over tasks, the probability that a run of ours is above one of theirs."""
-    tasks = []
-    for _, mine, other in pairs:
-        reported = stats.Reported(other.mean, other.spread, int(other.seeds))
-        tasks.append((np.array(mine.values), reported))
-    return stats.improvement_on_reported(tasks)
+    return stats.improvement_on_reported(
+        [(np.array(mine.values), o.mean, o.spread, int(o.seeds)) for _, mine, o in pairs]
+    )
 
 
 def _sentences(panels: Panels) -> list[str]:

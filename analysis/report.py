@@ -20,18 +20,14 @@ import pandas as pd
 
 from walle.analysis import compare, iteration_time, lag, returns, speedup, time_percentage, timeline
 from walle.analysis.drawing import labels
-from walle.analysis.loading.directories import fingerprint, newest
 from walle.analysis.measuring import comparisons, groups, scores, stats
-from walle.analysis.runs import BadInputError, Sweep, load
+from walle.analysis.runs import LOCK_STEP, BadInputError, Sweep, fingerprint, load, newest
 from walle.analysis.search import journal_of, write_page
 from walle.analysis.writing import cli, page, sentences
 from walle.analysis.writing.format import counted
 
 Draw = Callable[[Sweep], cli.Study]
-FLAGS = {
-    "--paper": cli.PAPER,
-    "--question TEXT": "the question of the sweep, a sentence",
-}
+FLAGS = {"--paper": cli.PAPER, "--question TEXT": "the question of the sweep, a sentence"}
 
 
 def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Draw]:
@@ -57,7 +53,7 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
         if sides.key not in comparisons.WORKERS and not sides.key.startswith("env."):
             values = f"{sides.key}={sides.a},{sides.b}"
             draws["Comparison"] = partial(compare.study, by=values, warmup=warmup)
-    if any(run.overlapped for run in sweep.runs):
+    if any(run.mode != LOCK_STEP for run in sweep.runs):
         lag_by = "sampler.max_lag" if "sampler.max_lag" in sweep.varying else by
         draws["Policy lag"] = partial(lag.study, by=lag_by, warmup=warmup)
     for run in timeline.traced(sweep):
@@ -118,7 +114,7 @@ def _write(args: argparse.Namespace) -> None:
         path = write_page(path, args)
     else:
         sweep = load(*args.sweep)
-        path = cli.output_path(args, sweep, "report.html")
+        path = args.output or sweep.paths[0] / "report.html"
         options = cli.given(args, "by", "warmup", "paper", "title", "question")
         text = build(sweep, **options, home=path.parent)
         cli.write_page(args, sweep, path, text, name="report")
@@ -145,7 +141,7 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     Runs that learnt the same count once. Beside the table stand sentences about what the scores
     are; both are empty where no episode has ended.
     """
-    named = labels.merged(sweep, labels.groups(sweep, by), sweep.iterations, "return_mean")
+    named = labels.merged(sweep, by, sweep.iterations, "return_mean")
     rows = []
     texts: dict[str, None] = {}
     for task in dict.fromkeys(task for task, _ in named):

@@ -8,6 +8,7 @@ all of its runs have a value.
 
 from __future__ import annotations
 
+import argparse
 import math
 from typing import NamedTuple
 
@@ -87,7 +88,7 @@ def study(
                 raise BadInputError(f"{y} is empty in every run: no {ended} has ended yet")
             lines += mine
     tasks = list(dict.fromkeys(line.task for line in lines))
-    figure, axes = style.panels(len(tasks), height=2.5)
+    figure, (axes,) = labels.axes_of(tasks)
     names = dict.fromkeys(line.label.text for line in lines)
     behind = [name for name in names if name.startswith(labels.BASELINE)]
     looks = labels.looks(name for name in names if name not in behind)
@@ -117,7 +118,6 @@ def study(
                 name = f"{row['source']} {row['algorithm']} ({row['version']})"
                 point, marker = row[["env_steps", "mean"]], style.MARKERS[i % len(style.MARKERS)]
                 area.plot(*point, marker, color=style.PAPER_GREY, mfc="none", label=name)
-        area.set_title(task if len(tasks) > 1 else "")
         style.compact_axis(area)
         area.set_xlabel(label)
         # The axis ends a little beyond what single runs reached: bands do not set it, as that of
@@ -146,15 +146,13 @@ def study(
     return cli.Study(figure, table, texts, pd.concat(points, ignore_index=True))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    parser = cli.parser(__doc__, FLAGS)
-    args = parser.parse_args(argv)
-    if args.paper and args.x != "steps":
-        parser.error(f"--paper: published returns are by environment steps, not -x {args.x}")
-    if (args.evaluations or args.y == "eval") and args.x != "steps":
-        parser.error(f"evaluations are drawn by environment steps, not -x {args.x}")
-    return cli.run(args, "returns", study)
+def _check(args: argparse.Namespace) -> str | None:
+    what = "--paper: published returns are" if args.paper else "evaluations are drawn"
+    wrong = args.x != "steps" and (args.paper or args.evaluations or args.y == "eval")
+    return f"{what} by environment steps, not -x {args.x}" if wrong else None
+
+
+main = cli.command("returns", study, __doc__, FLAGS, check=_check)
 
 
 def _lines(
@@ -162,9 +160,7 @@ def _lines(
 ) -> list[Line]:
     """The lines of a figure over `by`; without `by` the lines of a baseline."""
     lines = []
-    named = labels.groups(sweep, by)
-    if x != "wall_s":
-        named = labels.merged(sweep, named, frame, y)
+    named = labels.groups(sweep, by) if x == "wall_s" else labels.merged(sweep, by, frame, y)
     for (task, label), runs in named.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:

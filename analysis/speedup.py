@@ -284,7 +284,7 @@ def _draw_panel(
     base = min(points[0].base for points in lines.values())
     reach = np.array([base, most])
     axes.plot(reach, reach / base, color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
-    axes.set_xlabel(style.axis_name(by))
+    axes.set_xlabel(style.AXIS_NAMES.get(by, by))
     axes.margins(x=0.1)
     hollow = any(point.cell.oversubscribed for group in lines.values() for point in group)
     style.scale_axes(axes, places, log=log, hollow=hollow, base=2)

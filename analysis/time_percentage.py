@@ -14,9 +14,8 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import Scalar
 from walle.analysis.measuring import groups, stats, wall_clock
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import LOCK_STEP, Scalar, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import joined
 
@@ -103,7 +102,7 @@ def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> dict[str,
 
     frame = wall_clock.iterations_after_warmup(sweep, warmup, compiling=compiling)
     groups.require(frame, *WHOLE, "iteration_s")
-    if any(run.overlapped for run in sweep.runs):
+    if any(run.mode != LOCK_STEP for run in sweep.runs):
         panels = {BUSY: shares(frame, "iteration_s", WHOLE[:2])}
     else:
         panels = {"iteration": shares(frame, "iteration_s", WHOLE)}

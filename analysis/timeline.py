@@ -42,8 +42,16 @@ def study(
     end_s: float | None = None,
 ) -> cli.Study:
     """The timeline of one run."""
-    chosen = _choose(sweep, run)
-    spans = trace_of(sweep, chosen)
+    runs = traced(sweep)
+    if not runs:
+        raise BadInputError("no run has a trace.csv: make one with trace=true")
+    named = [each for each in runs if run in (None, each.name, str(each.path))]
+    if not named:
+        known = listed([each.name for each in runs])
+        raise BadInputError(f"--run {run}: the runs with a trace are {known}")
+    chosen = named[0]
+    spans = sweep.trace[sweep.trace["run"] == chosen.name]
+    spans = spans.astype({"process": str, "section": str}).sort_values("start_s")
     first_s, last_s = _steady(sweep, chosen, spans)
     if start_s is None:
         start_s = first_s if end_s is None else end_s - (last_s - first_s)
@@ -82,33 +90,16 @@ def study(
     table["percent"] = 100 * table["seconds"] / (end_s - start_s)
     table = table.sort_values(["process", "section"], ignore_index=True)
     texts = [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."]
-    return cli.Study(figure, table, texts, window[["process", "section", "start_s", "end_s"]])
+    points = window[["process", "section", "start_s", "end_s"]]
+    return cli.Study(figure, table, texts, points, lambda: json.dumps(perfetto(chosen.name, spans)))
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Runs the command line; returns the exit code."""
-    args = cli.parser(__doc__, FLAGS).parse_args(argv)
-
-    def study_and_export(sweep: Sweep) -> cli.Study:
-        result = study(sweep, run=args.run, start_s=args.start_s, end_s=args.end_s)
-        figure = cli.output_path(args, sweep, "figures/timeline.png")
-        path = args.json or figure.with_suffix(".json")
-        run = _choose(sweep, args.run)
-        cli.write_text(path, json.dumps(perfetto(run.name, trace_of(sweep, run))))
-        return result._replace(sentences=[*result.sentences, f"Perfetto trace: {path}"])
-
-    return cli.run(args, "timeline", study_and_export)
+main = cli.command("timeline", study, __doc__, FLAGS)
 
 
 def traced(sweep: Sweep) -> list[Run]:
     """The runs that have a trace.csv."""
     return [run for run in sweep.runs if (run.path / "trace.csv").is_file()]
-
-
-def trace_of(sweep: Sweep, run: Run) -> pd.DataFrame:
-    """The spans of a run by start: `process` and `section` as text, `start_s`, `end_s`."""
-    rows = sweep.trace[sweep.trace["run"] == run.name]
-    return rows.astype({"process": str, "section": str}).sort_values("start_s")
 
 
 def perfetto(name: str, spans: pd.DataFrame) -> dict[str, Any]:
@@ -142,17 +133,6 @@ def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
         spent = np.stack([np.zeros(len(ends)), ends[:, 1] - ends[:, 0]], axis=1).ravel().cumsum()
         of_section[str(section)] = np.diff(np.interp(edges, ends.ravel(), spent)) / np.diff(edges)
     return of_section
-
-
-def _choose(sweep: Sweep, name: str | None) -> Run:
-    runs = traced(sweep)
-    if not runs:
-        raise BadInputError("no run has a trace.csv: make one with trace=true")
-    named = [run for run in runs if name in (None, run.name, str(run.path))]
-    if not named:
-        known = listed([run.name for run in runs])
-        raise BadInputError(f"--run {name}: the runs with a trace are {known}")
-    return named[0]
 
 
 def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:

@@ -134,7 +134,7 @@ def _write(args: argparse.Namespace) -> None:
     project = args.project or str(sweep.runs[0].config.get("logger.project", "walle"))
     options = cli.given(args, "entity", "by", "warmup", "title")
     report = build(sweep, project=project, **options)
-    path = cli.output_path(args, sweep, "figures/wandb_report.json")
+    path = args.output or sweep.paths[0] / "figures/wandb_report.json"
     text = json.dumps(specification(report), indent=1) + "\n"
     cli.write_page(args, sweep, path, text, name="specification")
     if args.save:

@@ -6,17 +6,16 @@ import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import Run, Scalar
 from walle.analysis.measuring.comparisons import WORKERS
-from walle.analysis.measuring.groups import NAMING_LEAVES, Cell, design, learnt, lines
+from walle.analysis.measuring.groups import NAMING_LEAVES, Cell, design, lines, require
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import Run, Scalar, Sweep
 from walle.analysis.writing.format import joined
 
 COLUMNS = {
@@ -77,23 +76,21 @@ def groups(sweep: Sweep, by: str | None) -> Groups:
     return found
 
 
-def merged(sweep: Sweep, separate: Groups, frame: pd.DataFrame, y: str) -> Groups:
+def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
     """The groups, with those of a task in one that learnt the same; of each seed one run counts."""
-    rows = learnt(frame, y)
+    separate = groups(sweep, by)
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
+    rows = frame["run"].value_counts()
     once: Groups = {}
     for task in dict.fromkeys(task for task, _ in separate):
         mine = {label.text: (label, runs) for (of, label), runs in separate.items() if of == task}
-        series = {
-            text: {seeds[run]: rows[run] for run in runs if run in rows}
-            for text, (_, runs) in mine.items()
-        }
-        for texts in identical_groups(series):
+        runs_of = {text: runs for text, (_, runs) in mine.items()}
+        for texts in learnt_alike(sweep, frame, ["env_steps", y], runs_of):
             label, runs = mine[texts[0]]
             if len(texts) > 1:
                 label = Label(one_text(texts, list(mine)), same=tuple(texts))
                 every = [run for text in texts for run in mine[text][1]]
-                longest = sorted(every, key=lambda run: -len(rows.get(run, ())))
+                longest = sorted(every, key=lambda run: -rows.get(run, 0))
                 runs = list({seeds[run]: run for run in reversed(longest)}.values())
             once[task, label] = runs
     return once
@@ -124,25 +121,40 @@ def of_column(file: str, column: str) -> str:
     return "environment steps" if column == "env_steps" else column.replace("_", " ")
 
 
-def identical_groups(learnt: Mapping[str, Mapping[Scalar, FloatArray]]) -> list[list[str]]:
+def learnt_alike(
+    sweep: Sweep, frame: pd.DataFrame, columns: list[str], runs_of: Mapping[str, Iterable[str]]
+) -> list[list[str]]:
+    """The labels of runs in groups that have the same `columns`, for the same task and seed."""
+    require(frame, *columns)
+    rows = dict(iter(frame.groupby(frame["run"].astype(str))))
+    known = {run.name: (task_of(run), run.config.get("seed", "")) for run in sweep.runs}
+    series: dict[str, dict[Any, FloatArray]] = {label: {} for label in runs_of}
+    for label, mine in series.items():
+        for run in runs_of[label]:
+            if run in rows:
+                number = sum(key[:-1] == known[run] for key in mine)
+                mine[*known[run], number] = rows[run][columns].to_numpy(float)
+    return identical_groups(series)
+
+
+def identical_groups(learnt: Mapping[str, Mapping[Any, FloatArray]]) -> list[list[str]]:
     """The labels of `learnt` in groups whose runs learnt the same at every seed they share."""
 
-    def alike(pairs: list[tuple[FloatArray, FloatArray]]) -> bool:
+    def alike(mine: Mapping[Any, FloatArray], group: list[str]) -> bool:
         # As far as the shorter one goes. With one seed the first row is the same, whatever is
         # learnt from it.
+        pairs = [(mine[s], learnt[o][s]) for o in group for s in mine if s in learnt[o]]
         cut = [(a[: len(b)], b[: len(a)]) for a, b in pairs]
         same = all(len(a) and np.array_equal(a, b, equal_nan=True) for a, b in cut)
         return same and any(np.isfinite(a[1:]).all(axis=1).any() for a, _ in cut)
 
     groups: list[list[str]] = []
     for label, mine in learnt.items():
-        for group in groups:
-            others = [learnt[other] for other in group]
-            if alike([(mine[s], other[s]) for other in others for s in mine if s in other]):
-                group.append(label)
-                break
-        else:
+        same = next((group for group in groups if alike(mine, group)), None)
+        if same is None:
             groups.append([label])
+        else:
+            same.append(label)
     return groups
 
 
@@ -180,14 +192,16 @@ def looks(names: Iterable[str]) -> dict[str, style.Look]:
     return {name: style.look(i) for i, name in enumerate(dict.fromkeys(names))}
 
 
-def axes_of(tasks: Collection[str], rows: int = 1) -> tuple[style.Figure, list[list[style.Axes]]]:
+def axes_of(
+    tasks: Collection[str], rows: int = 1, height: float = 2.5
+) -> tuple[style.Figure, list[list[style.Axes]]]:
     """A figure with a panel for each task in each row; many tasks take more rows of panels.
 
     A row of a single task is one panel, and three such rows stand side by side.
     """
     count = len(tasks)
     columns = count if 1 < count <= PANELS else PANELS
-    figure, axes = style.panels(rows * count, height=2.5, columns=columns)
+    figure, axes = style.panels(rows * count, height=height, columns=columns)
     if count > 1:
         for area, task in zip(axes, [*tasks] * rows, strict=True):
             area.set_title(task)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from walle.analysis.loading.directories import Scalar
 from walle.analysis.measuring.groups import sort_key
+from walle.analysis.runs import Scalar
 from walle.analysis.writing.format import counted
 
 if TYPE_CHECKING:
@@ -230,11 +230,6 @@ def _cut_intervals(axes: Axes) -> None:
         if high > top:
             axes.plot(x, 1, "^", color=bar.get_color(), **same)
     axes.set_ylim(bottom, top)
-
-
-def axis_name(by: str) -> str:
-    """The label of the axis for a configuration key."""
-    return AXIS_NAMES.get(by, by)
 
 
 def axis_places(values: Iterable[Scalar]) -> dict[Scalar, float]:

@@ -9,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from walle.analysis.loading.directories import BadInputError, Run, Scalar
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.groups import (
     NAMING_LEAVES,
@@ -21,7 +20,7 @@ from walle.analysis.measuring.groups import (
 )
 from walle.analysis.measuring.stats import Estimate, Interval, Sides
 from walle.analysis.measuring.wall_clock import iterations_after_warmup, seconds_per_run, unit_of
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import BadInputError, Run, Scalar, Sweep
 from walle.analysis.writing.format import listed
 
 WORKERS = ("sampler.n", "learner.n")  # the numbers of processes, which learning does not depend on

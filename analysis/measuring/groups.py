@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from walle.analysis.loading.directories import BadInputError, Scalar
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import NAMES, Sweep
+from walle.analysis.runs import NAMES, BadInputError, Scalar, Sweep
 from walle.analysis.writing.format import counted, listed
 from walle.errors import nearest
 
@@ -255,13 +254,6 @@ def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
     return {str(run): values.to_numpy(float) for run, values in groups}
 
 
-def learnt(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
-    """[rows, 2]: the environment steps and the column of iterations.csv, of each run."""
-    require(frame, "env_steps", column)
-    groups = frame.groupby("run", observed=True)
-    return {str(run): rows[["env_steps", column]].to_numpy(float) for run, rows in groups}
-
-
 def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     """The cells of each line, in their order."""
     found: dict[str, list[Cell]] = {}
@@ -272,8 +264,6 @@ def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 MEDIAN_SPREAD = math.sqrt(math.pi / 2)  # of a median over that of a mean, at most
 FEWEST = 3  # degrees of freedom that oversubscribed cells need for a variance of their own
-
-Blocks = dict[str, str]
 
 
 class Spread(NamedTuple):
@@ -300,8 +290,19 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
         return cells
     blocks = blocks_of(sweep, cells)
     whole = _spreads(cells, blocks)
+    first: dict[str, dict[str, float]] = {}  # of the first cell of each line, by block
     rng, shared = stats.generator(), []
-    for cell, (centre, paired_s) in zip(cells, _centres(cells, blocks), strict=True):
+    for cell in cells:
+        centre = paired_s = cell.mean
+        if blocks:
+            values: dict[str, list[float]] = {}
+            for name, value in zip(cell.names, np.log(cell.per_run), strict=True):
+                values.setdefault(blocks[name], []).append(float(value))
+            logs = {block: float(np.mean(mine)) for block, mine in values.items()}
+            base = first.setdefault(cell.line, logs)
+            ratios = [logs[block] - base[block] for block in logs if block in base]
+            paired_s = math.exp(np.median(list(base.values())) + np.median(ratios))
+            centre = math.exp(np.median(list(logs.values())))
         alike = [other for other in cells if other.oversubscribed == cell.oversubscribed]
         spreads = _spreads(alike, blocks)
         total, within = spreads if min(spread.dof for spread in spreads) >= FEWEST else whole
@@ -331,7 +332,7 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     return shared
 
 
-def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
+def blocks_of(sweep: Sweep, cells: list[Cell]) -> dict[str, str]:
     """The block of each run, with its line; empty unless every cell shares one with the first."""
     of_run = {run.name: run.block for run in sweep.runs}
     without = [name for cell in cells for name in cell.names if of_run[name] == ""]
@@ -347,28 +348,7 @@ def blocks_of(sweep: Sweep, cells: list[Cell]) -> Blocks:
     return blocks
 
 
-def _centres(cells: list[Cell], blocks: Blocks) -> list[tuple[float, float]]:
-    """The seconds of each cell by itself, and in comparisons: the mean of its runs, twice.
-
-    In blocks, the median of its runs, and the first cell's median times the median ratio to it.
-    """
-    if not blocks:
-        return [(cell.mean, cell.mean) for cell in cells]
-    first: dict[str, dict[str, float]] = {}
-    centres = []
-    for cell in cells:
-        values: dict[str, list[float]] = {}
-        for name, value in zip(cell.names, np.log(cell.per_run), strict=True):
-            values.setdefault(blocks[name], []).append(float(value))
-        logs = {block: float(np.mean(mine)) for block, mine in values.items()}
-        base = first.setdefault(cell.line, logs)
-        ratios = [logs[block] - base[block] for block in logs if block in base]
-        paired = math.exp(np.median(list(base.values())) + np.median(ratios))
-        centres.append((math.exp(np.median(list(logs.values()))), paired))
-    return centres
-
-
-def _spreads(cells: list[Cell], blocks: Blocks) -> list[Spread]:
+def _spreads(cells: list[Cell], blocks: dict[str, str]) -> list[Spread]:
     """The spread of the runs around their cells, and around their cells and blocks.
 
     It is the deviation from the least-squares sum of one effect for each cell and each block.

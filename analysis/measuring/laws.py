@@ -17,12 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from walle.analysis.loading.directories import Run
 from walle.analysis.measuring import stats, wall_clock
 from walle.analysis.measuring.groups import Cell, design
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.measuring.wall_clock import AGENT, LOCK_STEP, mode_of
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring.wall_clock import AGENT
+from walle.analysis.runs import LOCK_STEP, Run, Sweep
 from walle.analysis.writing.format import milliseconds, percent, with_range
 
 T = TypeVar("T")
@@ -259,7 +258,7 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
     for line, group in groups.items():
         chosen = within_cores(group, fit_all=fit_all)
         known = [each for cell in chosen if (each := _shares(runs[cell.names[0]]))]
-        modes = {mode_of(runs[name]) for cell in group for name in cell.names}
+        modes = {runs[name].mode for cell in group for name in cell.names}
         if modes != {LOCK_STEP} or len(known) < len(chosen):
             continue
         workers, shares = [counts for counts, _ in known], [share for _, share in known]

@@ -20,11 +20,10 @@ from operator import attrgetter
 import numpy as np
 import pandas as pd
 
-from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.stats import TAIL, FloatArray, Interval
-from walle.analysis.measuring.wall_clock import AGENT, LOCK_STEP
-from walle.analysis.runs import Sweep
+from walle.analysis.measuring.wall_clock import AGENT
+from walle.analysis.runs import LOCK_STEP, BadInputError, Run, Sweep, read_tables
 from walle.analysis.writing.format import listed
 
 # A call for no lane costs as much as these numbers of lanes (benchmarks/lanes.py, HalfCheetah).
@@ -303,7 +302,7 @@ def read_rounds(sweep: Sweep, warmup: int) -> list[tuple[Run, Setup, pd.DataFram
     found = found.join(whole[["iteration_s", "collect_s", "learn_s", "steps"]], how="inner")
     found = found.dropna(subset=["act_s", "env_step_s", "learn_s"]).reset_index()
     round_s = found["iteration_s"] - found["agent_evaluate_s"]
-    lock_step = {run.name: wall_clock.mode_of(run) == LOCK_STEP for run in sweep.runs}
+    lock_step = {run.name: run.mode == LOCK_STEP for run in sweep.runs}
     within = round_s - found["collect_s"] - found["learn_s"]
     beside = found["agent_publish_s"] + found["agent_other_s"]
     agent_s = within.where(found["run"].astype(str).map(lock_step), beside).clip(lower=0.0)
@@ -336,14 +335,12 @@ def _setup(run: Run) -> Setup:
 def _variance(runs: list[Run], rows: pd.DataFrame, setup: Setup, warmup: int) -> tuple[float, str]:
     """The variance of a step of one lane, and what it was read from."""
     lanes = setup.lanes / setup.samplers
-    columns = ["process", "section", "start_s", "end_s"]
-    squares = []
-    for path in [run.path / "trace.csv" for run in runs if (run.path / "trace.csv").is_file()]:
-        trace = pd.read_csv(path, usecols=columns, on_bad_lines="skip")
-        steps = trace[trace["section"] == "env_step"]
-        seconds = pd.to_numeric(steps["end_s"], errors="coerce") - steps["start_s"]
-        for _, mine in seconds.groupby(steps["process"]):
-            counted = mine.dropna().to_numpy(float)[setup.steps * warmup :]
+    trace, squares = read_tables([run.path / "trace.csv" for run in runs]), []
+    if len(trace.frame):
+        steps = trace.frame.assign(file=trace.file).query("section == 'env_step'")
+        seconds = (steps["end_s"] - steps["start_s"]).dropna()
+        for _, mine in seconds.groupby([steps["file"], steps["process"]], observed=True):
+            counted = mine.to_numpy(float)[setup.steps * warmup :]
             if counted.size > 1:
                 squares.append(np.square(counted - counted.mean()) / lanes)
     if squares:

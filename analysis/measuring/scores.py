@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
@@ -12,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.loading.directories import Run
 from walle.analysis.measuring.groups import column_per_run, require
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import Run, Sweep
 from walle.analysis.writing.format import counted
 
 PARTS = 10  # the last of so many parts of a run is its end
@@ -150,7 +148,5 @@ def possible_values(column: str, runs: Iterable[Run] = ()) -> Ends:
 
 @cache
 def _possible_returns() -> dict[str, Ends]:
-    with RETURNS.open(newline="", encoding="utf-8") as file:
-        return {
-            row["task"]: (float(row["low"]), float(row["high"])) for row in csv.DictReader(file)
-        }
+    rows = pd.read_csv(RETURNS, index_col="task")[["low", "high"]].astype(float)
+    return {str(task): (low, high) for task, low, high in rows.itertuples()}

@@ -61,7 +61,7 @@ def mean_bounds(
     n, mean = size or len(x), np.asarray(x.mean(axis=0))
     if len(x) < 2 or n < 2:
         return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
-    reach = student(n - 1) * _standard_error(x, n)
+    reach = student(n - 1) * (x.std(axis=0, ddof=1) / math.sqrt(n))
     if positive:
         return mean * np.exp(-reach / mean), mean * np.exp(reach / mean)
     return mean - reach, mean + reach
@@ -71,10 +71,6 @@ def mean_interval(x: npt.ArrayLike) -> Interval:
     """The mean of one sample with the interval of `mean_bounds`."""
     values = np.asarray(x, float)
     return Interval(float(values.mean()), *map(float, mean_bounds(values)))
-
-
-def _standard_error(x: FloatArray, size: float) -> FloatArray:
-    return np.asarray(x.std(axis=0, ddof=1) / math.sqrt(size))
 
 
 def mean_draws(
@@ -88,7 +84,7 @@ def mean_draws(
     mean = float(x.mean())
     if x.size < 2 or mean <= 0:
         return np.full(draws, mean)
-    relative = float(_standard_error(x, size or x.size)) / mean
+    relative = float(x.std(ddof=1) / math.sqrt(size or x.size)) / mean
     return np.asarray(mean * np.exp(relative * normal_draws(rng, draws)))
 
 
@@ -301,30 +297,21 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
     return _score_interval(share, [(both.a.size, both.b.size) for both in tasks])
 
 
-class Reported(NamedTuple):
-    """Returns of runs of which others reported the mean and the standard deviation."""
-
-    mean: float  # over the runs
-    spread: float  # the standard deviation over the runs
-    runs: int  # the number of runs
-
-
-def improvement_on_reported(tasks: Sequence[tuple[FloatArray, Reported]]) -> Interval:
+def improvement_on_reported(tasks: Sequence[tuple[FloatArray, float, float, int]]) -> Interval:
     """The probability that a run of ours is above a reported one, the mean over tasks.
 
-    The reported returns are taken as normal: a run of ours with return x is above one of them with
-    the probability Φ((x - mean) / spread); without a spread it is above, below, or equal (1/2). The
+    A task has the returns of our runs; and the mean, the standard deviation and the number of the
+    others, which are taken as normal: a run of ours with return x is above one of them with the
+    probability Φ((x - mean) / spread); without a spread it is above, below, or equal (1/2). The
     interval is that of `improvement`.
     """
     from scipy.special import ndtr
 
     shares = [
-        ndtr((x - other.mean) / other.spread).mean()
-        if other.spread
-        else (np.sign(x - other.mean) + 1).mean() / 2
-        for x, other in tasks
+        ndtr((x - mean) / spread).mean() if spread else (np.sign(x - mean) + 1).mean() / 2
+        for x, mean, spread, _ in tasks
     ]
-    return _score_interval(float(np.mean(shares)), [(other.runs, x.size) for x, other in tasks])
+    return _score_interval(float(np.mean(shares)), [(runs, x.size) for x, _, _, runs in tasks])
 
 
 def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
@@ -336,7 +323,6 @@ def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
     t = student(sum(m + n - 2 for m, n in sizes))
 
     def deviation(p: float) -> float:
-        """The standard deviation of the share if p were true."""
         grows = (1 - p) / (2 - p) + p / (1 + p)
         parts = [p * (1 - p) * (1 + ((m + n) / 2 - 1) * grows) / (m * n) for m, n in sizes]
         return math.sqrt(sum(parts)) / len(sizes)

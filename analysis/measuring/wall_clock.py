@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from walle.analysis.loading.directories import BadInputError, Run
 from walle.analysis.measuring.groups import Cell, measure, require, share_spread
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import FREE, OVERLAPPED, BadInputError, Sweep
 from walle.analysis.writing.format import listed
 
 AGENT = "agent"
@@ -137,9 +136,6 @@ def _places(frame: pd.DataFrame) -> pd.MultiIndex:
     return pd.MultiIndex.from_arrays([frame["run"].astype(str), frame["iteration"]])
 
 
-LOCK_STEP, OVERLAPPED, FREE = "lock-step", "overlapped", "free-running"
-
-
 class Unit(NamedTuple):
     """The number of environment steps that seconds are given for, with its words."""
 
@@ -172,8 +168,12 @@ def seconds_per_run(
 ) -> dict[str, FloatArray]:
     """The seconds of `unit_of(sweep)` steps in each iteration of each run; their mean is exact.
 
-    `frame` holds the rows of sweep.iterations that count. Of `collect_s`, `busy` leaves out what
-    free-running samplers wait, see `_collection`.
+    `frame` holds the rows of sweep.iterations that count. Collection takes `collect_s` in
+    lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round.
+    Free-running it is the throughput, steps that arrived by wall clock: all of the iteration, in
+    which the learned and the dropped steps arrived, and in which samplers also wait for free slots.
+    Without that waiting (`busy`), a rollout is a sampler's share of a nominal round, so n samplers
+    collect `batch_size` steps in the mean time of a rollout.
 
     The mean of the values is the run's seconds over its steps: R = sum(seconds) / sum(steps). An
     iteration's value is R plus what its seconds differ from R times its steps, over the mean steps.
@@ -182,7 +182,23 @@ def seconds_per_run(
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]
     seconds = frame[column].astype(float)
     if column == "collect_s":
-        seconds, steps = _collection(sweep, frame, steps, busy=busy)
+        names = frame["run"].astype(str)
+        mode = names.map({run.name: run.mode for run in sweep.runs})
+        sizes = pd.Series({run.name: run.config.get("batch_size", math.nan) for run in sweep.runs})
+        slowest = frame.get("collect_max_s", pd.Series(math.nan, index=frame.index)).astype(float)
+        old = names[(mode == OVERLAPPED) & slowest.isna() & seconds.notna()]
+        if len(old):
+            sweep.note(
+                "Collection is the mean over the samplers, which hides a slow one, in runs without "
+                f"the column collect_max_s: {listed(list(dict.fromkeys(old)))}"
+            )
+        free = mode == FREE
+        alone = seconds * steps / names.map(sizes).astype(float)
+        whole = frame["iteration_s"].astype(float).where(seconds.notna())
+        seconds = seconds.mask(mode == OVERLAPPED, slowest.fillna(seconds))
+        seconds = seconds.mask(free, alone if busy else whole)
+        if not busy and "dropped_steps" in frame:
+            steps = steps.mask(free, steps + frame["dropped_steps"].fillna(0.0))
     rows = pd.DataFrame({"run": frame["run"], "seconds": seconds, "steps": steps}).dropna()
     found = {}
     for run, mine in rows.groupby("run", observed=True):
@@ -190,45 +206,6 @@ def seconds_per_run(
         rate = took.sum() / number.sum()
         found[str(run)] = unit * (rate + (took - rate * number) / number.mean())
     return found
-
-
-def _collection(
-    sweep: Sweep, frame: pd.DataFrame, steps: pd.Series[float], *, busy: bool
-) -> tuple[pd.Series[float], pd.Series[float]]:
-    """[rows] the seconds that collecting took in each iteration, and the steps that it gave.
-
-    In lock-step `collect_s`; with overlap `collect_max_s`, as the slowest sampler holds up a round.
-    Free-running it is the throughput, steps that arrived by wall clock: all of the iteration, in
-    which the learned and the dropped steps arrived, and in which samplers also wait for free slots.
-
-    Without that waiting (`busy`), a rollout is a sampler's share of a nominal round, so n samplers
-    collect `batch_size` steps in the mean time of a rollout.
-    """
-    seconds = frame["collect_s"].astype(float)
-    names = frame["run"].astype(str)
-    mode = names.map({run.name: mode_of(run) for run in sweep.runs})
-    sizes = pd.Series({run.name: run.config.get("batch_size", math.nan) for run in sweep.runs})
-    slowest = frame.get("collect_max_s", pd.Series(math.nan, index=frame.index)).astype(float)
-    old = names[(mode == OVERLAPPED) & slowest.isna() & seconds.notna()]
-    if len(old):
-        sweep.note(
-            "Collection is the mean over the samplers, which hides a slow one, in runs without "
-            f"the column collect_max_s: {listed(list(dict.fromkeys(old)))}"
-        )
-    free = mode == FREE
-    dropped = frame.get("dropped_steps", pd.Series(0.0, index=frame.index)).fillna(0.0)
-    alone = seconds * steps / names.map(sizes).astype(float)
-    whole = frame["iteration_s"].astype(float).where(seconds.notna())
-    seconds = seconds.mask(mode == OVERLAPPED, slowest.fillna(seconds))
-    if busy:
-        return seconds.mask(free, alone), steps
-    return seconds.mask(free, whole), steps.mask(free, steps + dropped)
-
-
-def mode_of(run: Run) -> str:
-    """How a run's samplers and its agent take turns."""
-    lag = run.config.get("sampler.max_lag", 0)
-    return FREE if lag == "null" else OVERLAPPED if lag else LOCK_STEP
 
 
 def measure_seconds(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError, fingerprint
-from walle.analysis.runs import Sweep, load
+from walle.analysis.runs import BadInputError, Sweep, fingerprint, load
 from walle.analysis.writing import sentences
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -34,6 +33,7 @@ class Study(NamedTuple):
     table: pd.DataFrame  # the numbers; a column `x` may have `x_low` and `x_high` beside it
     sentences: list[str]  # the findings
     points: pd.DataFrame | None = None  # of the figure, where the table is only a summary
+    perfetto: Callable[[], str] | None = None  # the JSON of a trace, for one more file
 
 
 def parser(
@@ -88,30 +88,17 @@ def command(
     doc: str | None,
     flags: Mapping[str, Any] | None = None,
     figure: Callable[[argparse.Namespace], str] | None = None,
+    check: Callable[[argparse.Namespace], str | None] | None = None,
 ) -> Callable[..., int]:
     """The `main` of a script that draws a figure: a function of the arguments, or of sys.argv.
 
     The keywords of `study` are flags, and the runs of `baseline` are loaded. `name` stands before
-    an error, and names the figure's file unless `figure` returns another name.
-    """
-
-    def main(argv: list[str] | None = None) -> int:
-        args = parser(doc, flags).parse_intermixed_args(argv)
-        return run(args, name, study, figure=figure(args) if figure else name)
-
-    return main
-
-
-def run(
-    args: argparse.Namespace, name: str, study: Callable[..., Study], *, figure: str | None = None
-) -> int:
-    """Loads the runs, studies them, writes and prints the result; returns the exit code.
-
-    The error of a failed study also names the runs that were left out.
+    an error, and names the figure's file unless `figure` returns another name. `check` returns what
+    is wrong with the flags. The error of a failed study also names the runs that were left out.
     """
     options = [key for key in inspect.signature(study).parameters if key != "sweep"]
 
-    def draw() -> None:
+    def draw(args: argparse.Namespace, file: str) -> None:
         sweep, chosen = load(*args.sweep), given(args, *options)
         if chosen.get("baseline"):
             chosen["baseline"] = load(args.baseline)
@@ -123,8 +110,13 @@ def run(
                 text = sentences.ended(error) if left_out else str(error)
                 raise BadInputError(" ".join([text, *left_out])) from error
             style.finish(result.figure, args.title)
-            path = output_path(args, sweep, f"figures/{figure or name}.png")
+            path = args.output or sweep.paths[0] / f"figures/{file}.png"
             numbers = args.csv or path.with_suffix(".csv")
+            more = []
+            if result.perfetto:
+                beside = args.json or path.with_suffix(".json")
+                write_text(beside, result.perfetto())
+                more = [f"Perfetto trace: {beside}"]
             with _written(path):
                 result.figure.savefig(path, metadata=UNDATED.get(path.suffix))
         points = result.table if result.points is None else result.points
@@ -132,12 +124,19 @@ def run(
         newest = "" if args.sweep else " (the newest sweep)"
         print(f"{' '.join(map(str, sweep.paths))}{newest}\n")
         print(sentences.readable(result.table).to_string(index=False), end="\n\n")
-        print(*result.sentences, *sentences.account(sweep), sep="\n")
+        print(*result.sentences, *more, *sentences.account(sweep), sep="\n")
         print(f"figure:  {path}\nnumbers: {numbers}")
         print(f"runs:    {fingerprint(sweep.runs)} (SHA-256 of their run.json)")
-        open_viewer(args, figure or name, path.resolve().as_uri())
+        open_viewer(args, file, path.resolve().as_uri())
 
-    return guard(name, draw)
+    def main(argv: list[str] | None = None) -> int:
+        own = parser(doc, flags)
+        args = own.parse_intermixed_args(argv)
+        if check and (wrong := check(args)):
+            own.error(wrong)
+        return guard(name, lambda: draw(args, figure(args) if figure else name))
+
+    return main
 
 
 def given(args: argparse.Namespace, *options: str) -> dict[str, Any]:
@@ -149,11 +148,6 @@ def open_viewer(args: argparse.Namespace, name: str, address: str) -> None:
     """Opens a file or page in the desktop's viewer, if --show asks for it."""
     if args.show and not webbrowser.open(address):
         print(f"{name}: --show: no viewer found for {address}", file=sys.stderr)
-
-
-def output_path(args: argparse.Namespace, sweep: Sweep, default: str) -> Path:
-    """The path of the file to write: -o, or `default` in the directory of the first sweep."""
-    return args.output or sweep.paths[0] / default
 
 
 def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *, name: str) -> None:

@@ -10,7 +10,7 @@ from html import escape
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import BadInputError
 from walle.analysis.writing.cli import Study
 from walle.analysis.writing.sentences import ended, readable
 

@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterable
 
 import pandas as pd
 
-from walle.analysis.loading.directories import DamagedError, Scalar, read_json
 from walle.analysis.measuring import wall_clock
 from walle.analysis.measuring.groups import Cell, blocks_of, changing_together, sort_key
-from walle.analysis.runs import Sweep
+from walle.analysis.runs import FREE, DamagedError, Scalar, Sweep, read_json
 from walle.analysis.writing.format import counted, listed, table_digits, with_range
 
 SAME = 0.01  # lengths that differ by less are the same
@@ -104,8 +103,7 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
 def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
     """A sentence about what the seconds of collection are of runs that are free-running."""
     names = {name for cell in cells for name in cell.names}
-    modes = {wall_clock.mode_of(run) for run in sweep.runs if run.name in names}
-    if wall_clock.FREE not in modes:
+    if not any(run.mode == FREE and run.name in names for run in sweep.runs):
         return []
     return [
         "Free-running, collection is timed by the wall clock: the seconds in which so many steps "

@@ -8,9 +8,8 @@ import pytest
 
 from tests.analysis.synthetic import Job, keep_rows, set_columns, write_sweep
 from walle.analysis import across_tasks
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import stats
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 
 def test_scores_across_tasks_are_scaled_by_task(tasks_sweep: Path) -> None:

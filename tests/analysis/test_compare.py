@@ -12,10 +12,9 @@ import pytest
 from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
 from walle.analysis import compare, speedup
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.comparisons import match, question, restricted
 from walle.analysis.measuring.stats import Interval
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 HEADER = "iteration,env_steps,wall_s,iteration_s,collect_s,learn_s,return_mean\n"
 
@@ -318,7 +317,7 @@ ABSENT = object()
 
 def load_fake(values: dict[str, list[object]]) -> compare.Sweep:
     """A sweep in memory with these configurations."""
-    from walle.analysis.loading.directories import Run
+    from walle.analysis.runs import Run
 
     count = len(next(iter(values.values())))
     configs = [

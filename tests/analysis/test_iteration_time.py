@@ -7,8 +7,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
 from walle.analysis import iteration_time
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 
 def test_collection_time_is_the_mean_of_collect_s(speedup_sweep: Path) -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, set_columns, write_sweep
 from walle.analysis import lag
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 
 def test_lag_rate_and_return_of_every_mode(lag_sweep: Path) -> None:

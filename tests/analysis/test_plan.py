@@ -11,8 +11,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, write_sweep
 from walle.analysis import plan
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -7,8 +7,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, set_columns, write_sweep
 from walle.analysis import plot
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 
 def test_any_column_against_any_column(speedup_sweep: Path) -> None:

@@ -9,10 +9,9 @@ import pytest
 from tests.analysis.synthetic import Job, keep_rows, set_columns, write_run, write_sweep
 from walle.analysis import returns
 from walle.analysis.drawing import style
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.scores import possible_values
 from walle.analysis.returns import common_grid, curve, on_grid
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 
 def test_rows_without_a_return_yet_are_not_zeros(speedup_sweep: Path) -> None:

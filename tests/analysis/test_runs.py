@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.synthetic import REPLACED, Job, collect_seconds, write_run, write_sweep
-from walle.analysis.loading.directories import BadInputError, fingerprint
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, fingerprint, load
 
 
 def test_three_lines_in_a_notebook(speedup_sweep: Path) -> None:

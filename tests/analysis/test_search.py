@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 
 from walle.analysis import report
 from walle.analysis import search as searches
-from walle.analysis.loading.directories import BadInputError
+from walle.analysis.runs import BadInputError
 
 SPACE = {
     "algo.learning_rate": FloatDistribution(1e-4, 1e-2, log=True),

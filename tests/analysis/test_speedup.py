@@ -7,10 +7,9 @@ import pytest
 
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
 from walle.analysis import speedup
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring.groups import measure
 from walle.analysis.measuring.scores import first_reached
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 from walle.analysis.speedup import speedups
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, write_run, write_sweep
 from walle.analysis import timeline
-from walle.analysis.loading.directories import BadInputError
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 
 @pytest.fixture
@@ -38,7 +37,8 @@ def test_shares_of_stays_much_shorter_than_a_bin() -> None:
 
 def test_a_track_a_process_in_the_perfetto_trace(traced: Path) -> None:
     sweep = load(traced)
-    rows = timeline.trace_of(sweep, sweep.runs[0])
+    rows = sweep.trace[sweep.trace["run"] == sweep.runs[0].name]
+    rows = rows.astype({"process": str, "section": str}).sort_values("start_s")
     events = timeline.perfetto("run", rows)["traceEvents"]
     names = [e["args"]["name"] for e in events if e["name"] == "thread_name"]
     assert names == ["agent", *(f"sampler-{k}" for k in range(12))]

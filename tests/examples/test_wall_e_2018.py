@@ -38,7 +38,7 @@ def test_the_sweep_has_the_networks_and_step_sizes_of_the_code():
     critic = algorithm.value._critic.layout.shapes
     assert [critic[f"critic.{i}.weight"][0] for i in range(4)] == [180, 30, 5, 1]
     assert algorithm.settings.learning_rate == pytest.approx(9e-4 / 103**0.5)
-    assert algorithm.value._settings.learning_rate == pytest.approx(1e-2 / 30**0.5)
+    assert algorithm.value._settings.value_learning_rate == pytest.approx(1e-2 / 30**0.5)
 
 
 def test_initial_weights_by_their_formulas():

@@ -25,7 +25,7 @@ from walle.launcher.planning import Job, Plan, StopRule, can_resume, fast_loader
 from walle.launcher.records import MANIFEST, Manifest
 from walle.launcher.screen import ending_text
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
-from walle.launcher.workers.backend import LocalBackend, SlurmBackend, WorkersBackend
+from walle.launcher.workers.backend import LocalBackend, Run, SlurmBackend, WorkersBackend
 from walle.launcher.workers.ray_backend import RayBackend
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
@@ -134,8 +134,8 @@ class Launch:
             for line in planning.plan_lines(plan, resources, self._sweep, where):
                 log.info(line)
             return [job_return(job, None) for job in plan.jobs]
-        with self._backend.locked(self._sweep) as lock_fd:
-            return self._run(self._plan(jobs, first_num), lock_fd)
+        with self._backend.locked(self._sweep):
+            return self._run(self._plan(jobs, first_num))
 
     def _plan(self, composed: Sequence[Job], first_num: int) -> Plan:
         """Numbers the jobs, from `first_num` in an empty directory; finds the complete ones."""
@@ -217,7 +217,7 @@ class Launch:
             (self._sweep / MULTIRUN).unlink(missing_ok=True)
             remove_empty(self._sweep)
 
-    def _run(self, plan: Plan, lock_fd: int) -> list[JobReturn]:
+    def _run(self, plan: Plan) -> list[JobReturn]:
         self._manifest = plan.manifest  # the next batch extends it
         records.write_manifest(self._sweep, plan.manifest)
         done = f", {len(plan.done)} done already" if plan.done else ""
@@ -236,15 +236,10 @@ class Launch:
         try:
             with signal_handlers(handlers, keep_ignored=FOR_AGENT):
                 if plan.order:
-                    verdicts = self._backend.run(
-                        plan,
-                        self._sweep,
-                        preparation(self._task_function, self._context, self._settings.preload),
-                        lock_fd,
-                        ending,
-                        saving,
-                        self.stop_rule,
-                    )
+                    preload = self._settings.preload
+                    prepared = preparation(self._task_function, self._context, preload)
+                    run = Run(plan, self._sweep, prepared, ending, saving, self.stop_rule)
+                    verdicts = self._backend.run(run)
         finally:
             records.write_index(self._sweep)
         if verdicts is None:  # the jobs run elsewhere, and nobody waits for them

@@ -10,7 +10,6 @@ import pytest
 
 from tests.analysis.synthetic import Job, cell, set_columns, write_sweep
 from walle.analysis import speedup
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import groups, stats
 from walle.analysis.measuring.groups import (
     Cell,
@@ -23,7 +22,7 @@ from walle.analysis.measuring.groups import (
     share_spread,
     sort_key,
 )
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 from walle.analysis.speedup import speedups
 from walle.analysis.writing import sentences
 

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from tests.analysis.synthetic import Job, set_columns, write_sweep
-from walle.analysis.loading.directories import BadInputError
 from walle.analysis.measuring import round_model
 from walle.analysis.measuring.round_model import (
     NONE,
@@ -25,7 +24,7 @@ from walle.analysis.measuring.round_model import (
     read_costs,
     read_rounds,
 )
-from walle.analysis.runs import load
+from walle.analysis.runs import BadInputError, load
 
 MEASURED = Path(__file__).parents[3] / "benchmarks" / "measured"
 QUIET = {"noise": 0.0, "serial": 0.0, "iterations": 8}

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
-from walle.analysis.loading.directories import Run, Scalar
 from walle.analysis.measuring.scores import (
     ANY,
     evaluated,
@@ -18,7 +17,7 @@ from walle.analysis.measuring.scores import (
     possible_values,
 )
 from walle.analysis.measuring.stats import Interval
-from walle.analysis.runs import load
+from walle.analysis.runs import Run, Scalar, load
 
 
 def test_final_returns_are_the_last_tenth(tmp_path: Path) -> None:

@@ -27,8 +27,7 @@ from walle.analysis import (
     timeline,
     wandb_report,
 )
-from walle.analysis.loading.directories import fingerprint
-from walle.analysis.runs import load
+from walle.analysis.runs import fingerprint, load
 
 ROOT = Path(__file__).resolve().parents[3]
 Main = Callable[[list[str]], int]

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.jobs import Verdict
@@ -37,6 +38,17 @@ ASK_S = 30.0  # between two questions to the scheduler
 LOST = Verdict("interrupted", "its worker vanished, and no other worker was left")
 
 
+class Run(NamedTuple):
+    """What a backend runs, and the signals meanwhile."""
+
+    plan: Plan
+    sweep: Path  # the sweep's directory
+    preparation: bytes  # for the jobs' fork server, see `jobs.preparation`
+    ending: Sequence[int]  # grows by each signal that asks for the end
+    saving: list[int]  # likewise by those that ask for checkpoints; the backend empties it
+    stop_rule: StopRule | None
+
+
 class LocalBackend:
     """Runs jobs on the cores of this machine; they end with the command that started them."""
 
@@ -45,38 +57,31 @@ class LocalBackend:
         cores = sweep_cores(settings.cores)
         self.resources = Resources(cores, visible_gpus(settings.gpus, os.environ))
 
-    def locked(self, sweep: Path) -> AbstractContextManager[int]:
+    @contextmanager
+    def locked(self, sweep: Path) -> Iterator[None]:
         """Locks the directory for this launcher and its jobs."""
-        return locked(sweep, LOCK_WAIT_S)
+        with locked(sweep, LOCK_WAIT_S) as self._lock_fd:
+            yield
 
     def where(self, plan: Plan) -> str:  # noqa: ARG002  other backends look at it
         """Where the jobs run, for the text of a dry run."""
         return f"on cores {ranges_text(self.resources.cores)}"
 
-    def run(
-        self,
-        plan: Plan,
-        sweep: Path,
-        preparation: bytes,
-        lock_fd: int,
-        ending: Sequence[int],
-        saving: list[int],
-        stop_rule: StopRule | None,
-    ) -> dict[int, Verdict]:
+    def run(self, run: Run) -> dict[int, Verdict]:
         """Runs the jobs, with a check of the machine around them where they measure time.
 
-        Signals that ask for the end grow in `ending`, those for checkpoints in `saving`, which is
-        emptied. Returns how each job ended, by index; a job that never started is left out.
+        Returns how each job ended, by index; a job that never started is left out.
         """
-        settings, cores = self._settings, self.resources.cores
+        plan, settings, cores = run.plan, self._settings, self.resources.cores
         enabled = plan.exclusive if settings.check_cores is None else settings.check_cores
         needs = [job.need for job in plan.jobs]
         allocator = Allocator(needs, plan.order, self.resources, exclusive=plan.exclusive)
+        lock, rule = self._lock_fd, run.stop_rule
         with (
-            checked_machine(sweep, plan, cores, ending, enabled=enabled),
-            closing(Runner(plan, allocator, settings, preparation, lock_fd, stop_rule)) as runner,
+            checked_machine(run.sweep, plan, cores, run.ending, enabled=enabled),
+            closing(Runner(plan, allocator, settings, run.preparation, lock, rule)) as runner,
         ):
-            return runner.run(ending, saving)
+            return runner.run(run.ending, run.saving)
 
 
 class WorkersBackend(ABC):
@@ -115,17 +120,14 @@ class WorkersBackend(ABC):
         return not ending
 
     @contextmanager
-    def locked(self, sweep: Path) -> Iterator[int]:
-        """Locks the directory for this launcher; waits for jobs that a local launcher left.
-
-        Yields -1 in place of the jobs' lock, as workers have locks of their own.
-        """
+    def locked(self, sweep: Path) -> Iterator[None]:
+        """Locks the directory for this launcher; waits for jobs that a local launcher left."""
         with launcher_locked(sweep), self._connected():
             self._earlier = self._running_submission(sweep)
             if self._earlier is None:
                 with jobs_locked(sweep, LOCK_WAIT_S):
                     pass
-            yield -1
+            yield
 
     def _running_submission(self, sweep: Path) -> Submission | None:
         """The newest submission, if it has jobs that have not ended and workers."""
@@ -139,26 +141,17 @@ class WorkersBackend(ABC):
             )
         return newest if newest.backend == backend and self._states(newest.arrays) else None
 
-    def run(
-        self,
-        plan: Plan,
-        sweep: Path,
-        preparation: bytes,
-        lock_fd: int,  # noqa: ARG002  workers have locks of their own
-        ending: Sequence[int],
-        saving: list[int],
-        stop_rule: StopRule | None,
-    ) -> dict[int, Verdict] | None:
+    def run(self, run: Run) -> dict[int, Verdict] | None:
         """Runs the jobs as `LocalBackend.run` does; returns None when it does not wait.
 
         Raises:
             BackendError: the jobs cannot run there.
             SystemExit: a signal ended the waiting; the workers continue.
         """
-        submission = self._earlier
+        plan, sweep, ending, submission = run.plan, run.sweep, run.ending, self._earlier
         if submission is None:
             directory = new_directory(sweep)
-            store(directory, sweep, plan, self._settings, preparation)
+            store(directory, sweep, plan, self._settings, run.preparation)
             submission = self._submit(plan, sweep, directory)
         else:
             workers = ", ".join(submission.arrays)
@@ -175,11 +168,10 @@ class WorkersBackend(ABC):
             log.info(f"not waiting for the jobs: {how}")
             return None
         with closing(Screen(len(plan.jobs), len(plan.done))) as screen:
-            follower = Follower(
-                plan, submission, screen, self._states, stop_rule, self._heartbeat_s
-            )
+            rule = run.stop_rule, self._heartbeat_s
+            follower = Follower(plan, submission, screen, self._states, *rule)
             verdicts = follower.follow(
-                ending, lambda: self._request_checkpoints(submission, saving)
+                ending, lambda: self._request_checkpoints(submission, run.saving)
             )
             if ending and ending[0] == signal.SIGHUP:
                 leave_terminal()

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from walle.analysis.loading import directories
-from walle.analysis.loading.directories import read_tables
+from walle.analysis import runs
+from walle.analysis.runs import read_tables
 
 
 def write(path: Path, text: str) -> Path:
@@ -92,7 +92,7 @@ def test_chunks_join_to_the_same_table(tmp_path: Path, monkeypatch: pytest.Monke
         write(tmp_path / str(i), f"process,x\nsampler-{i},{i}\nagent,{i}\n") for i in range(20)
     ]
     whole = read_tables(files)
-    monkeypatch.setattr(directories, "CHUNK_BYTES", 40)
+    monkeypatch.setattr(runs, "CHUNK_BYTES", 40)
     pieces = read_tables(files)
     assert pieces.frame["x"].tolist() == whole.frame["x"].tolist()
     assert (

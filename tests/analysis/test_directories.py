@@ -4,8 +4,7 @@ import os
 from pathlib import Path
 
 from tests.analysis.synthetic import Job, write_sweep
-from walle.analysis.loading.directories import flatten, newest
-from walle.analysis.runs import load
+from walle.analysis.runs import flatten, load, newest
 
 
 def test_newest_is_the_one_written_to_last(tmp_path: Path) -> None:
@@ -33,5 +32,5 @@ def test_flatten() -> None:
 def test_overlap_and_cores(tmp_path: Path) -> None:
     jobs = [Job(n=2, max_lag=lag, cores=2) for lag in (0, 1, None)]
     runs = load(write_sweep(tmp_path / "sweep", jobs)).runs
-    assert [run.overlapped for run in runs] == [False, True, True]
+    assert [run.mode for run in runs] == ["lock-step", "overlapped", "free-running"]
     assert [run.oversubscribed for run in runs] == [False, True, True]

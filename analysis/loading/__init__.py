@@ -1,1 +1,0 @@
-"""Find the directories of runs, and read the files in them."""
