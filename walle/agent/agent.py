@@ -27,7 +27,7 @@ from walle.types import Lag, PolicySnapshot
 
 @dataclass(kw_only=True, eq=False)
 class Agent:
-    """The agent owns the algorithm and counts the policy's versions, from 0.
+    """Owns the algorithm and counts the policy's versions, from 0.
 
     An iteration lasts from the publication of a policy to the publication of the next one.
     """
@@ -64,7 +64,7 @@ class Agent:
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
 
-        However it ends, the state between two iterations is saved.
+        The state between two iterations is saved, however the run ends.
 
         Raises:
             Interrupted: a signal arrived while the agent compiled or waited for a round.
@@ -208,7 +208,7 @@ class Agent:
             )
 
     def save_last(self) -> None:
-        """Writes checkpoints/last.pt, and the new rows of a replay buffer beside it."""
+        """Writes checkpoints/last.pt, and the new rows of a replay buffer next to it."""
         path = self.checkpoints.save_last(self.state_dict())
         self._call("on_checkpoint", CheckpointInfo, path=path)
 
@@ -216,7 +216,7 @@ class Agent:
         self.callbacks.call(hook, kind, self.iteration, self.env_steps, **facts)
 
     def _policy_state(self) -> dict[str, Any]:
-        """The state without what only training needs; both kinds of checkpoint have it."""
+        """The part of the state that acting needs; both kinds of checkpoint have it."""
         return {
             "algorithm": self.algorithm.state_dict(),
             "snapshot": self.algorithm.snapshot()._replace(version=self._version),

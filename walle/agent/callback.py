@@ -13,7 +13,7 @@ class Info:
     """What every hook receives.
 
     Attributes:
-        directory: the run's directory, in which a callback may write files of its own.
+        directory: the run's directory, in which a callback may write its own files.
         iteration: the number of the last round that was learned from, from 1.
         env_steps: environment steps learned from.
         wall_s: seconds since the run started.
@@ -48,7 +48,7 @@ class EvaluationInfo(Info):
         returns: of the episodes.
         lengths: of the episodes, in steps.
         mean: mean of `returns`.
-        is_best: whether no evaluation before had a higher mean; the policy is then in best.pt.
+        is_best: whether no earlier evaluation had a higher mean; the policy is then in best.pt.
     """
 
     returns: tuple[float, ...]
@@ -86,29 +86,29 @@ class EndInfo(Info):
 
 
 class Callback:
-    """Hooks that the agent calls between two rounds; override those that you need.
+    """Hooks that the agent calls between two rounds; override the ones you need.
 
     The run waits for a hook; its time is the section `callbacks` in timing.csv. A hook that returns
     True stops the run after the round: the run counts as completed, and status.json has the reason.
-    An exception in a hook ends the run, after a checkpoint, as failed.
+    After an exception in a hook the run writes a checkpoint and ends as failed.
 
     A callback is made without arguments, once in each process that runs or resumes the run.
     """
 
     def on_round(self, info: RoundInfo) -> bool | None:
-        """Called after every round; its row is in iterations.csv already."""
+        """Called after every round; its row is already in iterations.csv."""
 
     def on_evaluation(self, info: EvaluationInfo) -> bool | None:
-        """Called after every evaluation; its row is in eval.csv already."""
+        """Called after every evaluation; its row is already in eval.csv."""
 
     def on_checkpoint(self, info: CheckpointInfo) -> bool | None:
-        """Called after last.pt was written."""
+        """Called after last.pt has been written."""
 
     def on_end(self, info: EndInfo) -> None:
         """Called once at the end, after the last checkpoint; not if the run fails."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What checkpoints keep: numbers, texts, lists, mappings, arrays and tensors."""
+        """The state for checkpoints: numbers, texts, lists, mappings, arrays and tensors."""
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

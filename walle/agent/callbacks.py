@@ -61,7 +61,7 @@ class Callbacks:
     def call(
         self, hook: str, kind: type[Info], iteration: int, env_steps: int, **facts: Any
     ) -> None:
-        """Calls a hook with a `kind` of the facts, and of what the recorder knows of them."""
+        """Calls a hook with a `kind` made of the facts and the recorder's values."""
         if not self.callbacks:
             return
         with self.timer.section("callbacks"):
@@ -75,7 +75,7 @@ class Callbacks:
                     self.stopped_by = self.stopped_by or name
 
     def state_dict(self) -> dict[str, Any]:
-        """The states by name, and who stopped the run.
+        """The states by name, and the callback that stopped the run.
 
         Raises:
             CallbackError: a state holds more than data, so that no checkpoint could be loaded.
@@ -92,7 +92,7 @@ class Callbacks:
         return {"states": states, "stopped_by": self.stopped_by}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resumes from `state_dict`; callbacks that were not there then start anew."""
+        """Resumes from `state_dict`; new callbacks start from scratch."""
         if state["stopped_by"] in self.callbacks:
             self.stopped_by = state["stopped_by"]
         for name, callback in self.callbacks.items():

@@ -45,7 +45,7 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 
 
 def save_last(directory: Path, state: Mapping[str, Any]) -> None:
-    """Writes last.pt into `directory`; the one before stays as previous.pt."""
+    """Writes last.pt into `directory`; the previous file stays as previous.pt."""
     last, kept = directory / LAST, directory / f".{PREVIOUS}"
     kept.unlink(missing_ok=True)
     try:
@@ -67,8 +67,8 @@ def load(path: Path) -> dict[str, Any]:
 
     Raises:
         CheckpointError: a field is not what was saved.
-        ConfigError: the file does not exist, is damaged, holds anything but data, or has another
-            format.
+        ConfigError: the file does not exist, is damaged, holds anything but data, or has a
+        different format.
     """
     if not path.exists():
         raise ConfigError(f"no checkpoint at {path}: give the path of a {LAST} or {BEST}")
@@ -183,7 +183,7 @@ def resumed_file(directory: Path, resumed: Mapping[str, Any]) -> Path:
 
 
 def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
-    """Removes from `directory` what a killed save left, and moves a damaged last.pt aside.
+    """Removes the remains of a killed save from `directory`, and renames a damaged last.pt.
 
     The next `save_last` would keep the damaged file as previous.pt, in place of a good one.
     This process must have locked the run's directory; `resumed` is what `load_last` returned.
@@ -221,7 +221,7 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
     """The newest state in `directory`; if last.pt cannot be read, that of previous.pt.
 
     Raises:
-        CheckpointError: a field of last.pt is not what was saved, which no crash leads to.
+        CheckpointError: a field of last.pt is not what was saved, which a crash cannot cause.
         ConfigError: neither can be read; the message is about last.pt.
     """
     try:
@@ -252,7 +252,7 @@ class CheckpointFiles:
     def save_last(self, state: Mapping[str, Any]) -> Path:
         """Writes last.pt, and the new rows of the replay buffer; returns the path.
 
-        `state` may be that before an update that was interrupted; the buffer then returns to it.
+        `state` may precede an interrupted update; the buffer is then rolled back to it.
         """
         if self.replay is not None:
             self.replay.take_back(state["replay"]["inserted"])
@@ -268,7 +268,7 @@ class CheckpointFiles:
         save(self.directory / BEST, {**self.stored, **state})
 
     def replay_size(self) -> dict[str, int] | None:
-        """The numbers that say which rows of the replay buffer exist; None without a buffer."""
+        """The numbers that identify the replay buffer's rows; None without a buffer."""
         if self.replay is None:
             return None
         return {"inserted": self.replay.inserted, "size": len(self.replay)}
@@ -302,7 +302,7 @@ class ReplayFiles:
         self.blocks: list[list[int]] = []
 
     def append(self, replay: Replay) -> None:
-        """Writes the rows that came since the last call."""
+        """Writes the rows added since the last call."""
         for path in (self._directory.parent, self._directory):  # not the run's, were it deleted
             path.mkdir(exist_ok=True)
         self._oldest = replay.inserted - len(replay)
@@ -322,7 +322,7 @@ class ReplayFiles:
         self.blocks = [block for block in self.blocks if block[1] > self._oldest]
 
     def forget(self) -> None:
-        """Removes what neither the checkpoint written since `append` nor the one before needs."""
+        """Removes files that the last two checkpoints, one written since `append`, do not need."""
         for path in self._directory.glob("*.rows"):
             if _is_rows(path) and int(path.stem) + _ROWS_A_FILE <= self._needed:
                 path.unlink()
@@ -332,7 +332,7 @@ class ReplayFiles:
         """Fills `replay` with the last `size` of the first `inserted` rows.
 
         Raises:
-            CheckpointError: rows are missing, or differ from those that `blocks` describe.
+            CheckpointError: rows are missing, or do not match `blocks`.
         """
         rows = self.read(replay, inserted, size, blocks)
         replay.restore(torch.from_numpy(rows), inserted)
@@ -392,7 +392,7 @@ def as_data(value: Any) -> Any:
 
 
 def made_here() -> dict[str, Any]:
-    """What the bits of a run depend on besides its settings: versions and processor."""
+    """What a run's exact results depend on besides its settings: versions and processor."""
     from walle.agent.run_directory import versions
     from walle.system.machine import cpu_model
 

@@ -17,7 +17,7 @@ ADDED = ("faults",)  # columns that their files lack
 
 
 class CsvFile:
-    """A CSV file that holds only complete rows at every moment.
+    """A CSV file that always holds only complete rows.
 
     Rows are appended in a single write, so a crash or a full disk leaves no partial row. If the
     columns are not given, the first row decides them.
@@ -28,7 +28,7 @@ class CsvFile:
     ) -> None:
         """Creates the file with its header as soon as the columns are known.
 
-        With a `length` above 0 it continues an earlier file, which is cut there.
+        With a `length` above 0 it continues an earlier file, truncated to that length.
 
         Raises:
             ConfigError: the earlier file is missing or shorter.

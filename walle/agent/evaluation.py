@@ -1,4 +1,4 @@
-"""Evaluation of the policy without noise, or without and with it, in lanes of its own."""
+"""Evaluation of the policy in separate lanes, without noise and optionally with it too."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONGEST = 10_000
 
 
 class Evaluator:
-    """An evaluator runs one episode in each of its lanes.
+    """Runs one episode in each of its lanes.
 
     If the environment has no limit, an episode is cut after `LONGEST` steps, because a policy that
     never fails would never end it.
@@ -68,7 +68,7 @@ class Evaluator:
     ) -> Evaluation | None:
         """Runs an episode in every lane with the likeliest actions; returns None if interrupted.
 
-        The result depends on `snapshot` and on the evaluation's `number`, from 0, alone.
+        The result depends only on `snapshot` and on the evaluation's `number`, from 0.
         """
         self._actor.load(snapshot)
         evaluation = self._run(number, self._actor.likeliest, interrupted)

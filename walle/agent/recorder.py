@@ -1,4 +1,4 @@
-"""The recorder writes the reports of a run: CSV files, trace, TensorBoard or W&B, progress."""
+"""Writes the reports of a run: CSV files, trace, TensorBoard or W&B, progress."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Iteration(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class Recorder:
-    """A recorder writes iterations and evaluations into all outputs."""
+    """Writes iterations and evaluations to all outputs."""
 
     directory: Path
     timer: Timer
@@ -245,7 +245,7 @@ class Recorder:
             sink.evaluation(row)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
-        """Films an episode of the policy; a run does not end because it cannot be drawn."""
+        """Films an episode of the policy; a rendering error does not end the run."""
         assert self.film_snapshot is not None
         try:
             with signals.breaking_off():
@@ -276,7 +276,7 @@ class Progress:
     def __init__(self, kind: str, total_steps: int, every_s: float) -> None:
         """`kind` is `logger.progress`; `auto` is a bar on a terminal, else lines.
 
-        A line with numbers comes every `every_s` seconds, the first one after the first iteration.
+        A line with numbers appears every `every_s` seconds, first after the first iteration.
         """
         if kind == "auto":
             kind = "bar" if sys.stderr.isatty() else "lines"
@@ -321,7 +321,7 @@ class Progress:
 def describe(row: Row, eval_mean: float | None, width: float = math.inf) -> str:
     """The returns, the speed and the shares of collecting and learning, as a text.
 
-    Where `width` has no room for all parts, the last ones are left out; the first one stays.
+    If `width` is too small for all parts, the last ones are left out; the first one stays.
     """
     mean = row["return_mean"]
     parts = [] if eval_mean is None else [f"eval {return_text(eval_mean)}"]
@@ -350,8 +350,8 @@ def durations(
     `collect_max_s` differs from the mean where samplers are unequal. In lock-step `other_s` is the
     rest of the iteration, so collect_s + learn_s + other_s is `iteration_s`. With overlap the sum
     may be larger, and `other_s` is the agent's time without learning and waiting. `compile_s` is a
-    part of `other_s`, above zero in the first iteration of a process and in no other: a run that is
-    resumed compiles again.
+    part of `other_s`, above zero only in the first iteration of a process: a resumed run compiles
+    again.
     """
     mean_s = sum(collect_s) / len(collect_s)
     iteration_s = sum(seconds.values())

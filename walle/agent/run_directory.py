@@ -40,8 +40,8 @@ def write_provenance(
 ) -> None:
     """Writes run.json: command, code, versions, machine, threads; no environment variables.
 
-    `differ` is whether the same settings may give other bits. The content of a resumed run's
-    file stays; `resumptions` gets one more entry.
+    `differ` is whether the same settings may produce different bits. A resumed run's file keeps its
+    content; `resumptions` gets one more entry.
     """
     provenance = {
         "command": os.environ.get(COMMAND_VARIABLE) or command_line(),
@@ -68,7 +68,7 @@ def write_provenance(
 
 
 def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
-    """Adds to run.json which nodes of a cluster collect from a round on."""
+    """Adds the nodes of a cluster that collect from a round on to run.json."""
     path = directory / "run.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     content["nodes"] = [*content.get("nodes", []), nodes]
@@ -104,7 +104,7 @@ def _git() -> dict[str, Any] | None:
 
 
 def set_aside_previous(directory: Path) -> bool:
-    """Sets aside the files of an earlier run in this directory; returns whether there was one.
+    """Moves the files of an earlier run in this directory; returns whether there was one.
 
     status.json stays because it counts the attempts. Hydra's files stay because Hydra has already
     written them for the new run.
@@ -120,9 +120,9 @@ class Status:
     ) -> None:
         """Writes the state `running`.
 
-        A launcher of sweeps has written the file before the run starts. Its fields are kept then,
-        `config_hash` among them, as the launcher finds completed jobs by it. `again` counts one
-        more attempt: an earlier run was set aside, or is resumed.
+        A sweep's launcher writes the file before the run starts. Its fields are then kept,
+        including `config_hash`, by which the launcher finds completed jobs. `again` counts one more
+        attempt: an earlier run was moved to attempts/, or is resumed.
         """
         self._directory = directory
         before = read_status(directory.path)
@@ -157,7 +157,7 @@ class Status:
         update_status(self._directory.path, state=state, exit_code=exit_code, **ended)
 
     def interrupted(self, number: int, error: str | None = None) -> None:
-        """Writes `interrupted`, by the signal of that number."""
+        """Writes `interrupted`, with the number of the signal."""
         name = signal.Signals(number).name
         self.end("interrupted", exit_code=128 + number, signal=name, error=error)
 
@@ -182,7 +182,7 @@ class Status:
 
 
 def remove_refused(directory: Path) -> None:
-    """Removes the directory of a run that was refused, if Hydra alone has written into it."""
+    """Removes the directory of a refused run if only Hydra has written into it."""
     if not directory.is_dir() or {path.name for path in directory.iterdir()} - {_HYDRA, RUN_LOCK}:
         return
     try:

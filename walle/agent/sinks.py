@@ -24,7 +24,7 @@ _METRICS = (
 
 
 class Description(NamedTuple):
-    """A run as a sink shows it among other runs."""
+    """How a sink presents a run among other runs."""
 
     name: str  # the settings that distinguish the run, such as `sampler.n=4 seed=1`
     tags: tuple[str, ...]  # the algorithm and the environment
@@ -35,8 +35,8 @@ class Description(NamedTuple):
 def describe(directory: Path, config: Mapping[str, Any]) -> Description:
     """Describes the run in `directory`, from its files and its configuration.
 
-    In a sweep the launcher has written into status.json by which settings the job differs from the
-    others. Any other run is named after what was typed.
+    In a sweep, status.json holds the settings in which the job differs from the others. Any other
+    run is named after its command line.
     """
     path = directory / "run.json"
     text = path.read_text(encoding="utf-8") if path.exists() else '{"overrides": []}'
@@ -53,7 +53,7 @@ def _of_the_experiment(override: str) -> bool:
 
 
 def settings(config: Mapping[str, Any], typed: Sequence[str]) -> dict[str, Any]:
-    """The nested settings, without those that follow from others and that nobody typed."""
+    """The nested settings, without derived settings that were not typed."""
     keys = {override.lstrip("+").partition("=")[0] for override in typed}
     left_out = {*_NOT_OF_THE_EXPERIMENT, *_FOLLOWING} - keys.intersection(_FOLLOWING)
 
@@ -117,7 +117,7 @@ class Speed:
 
 
 def summary(row: Row, speed: Speed) -> dict[str, float | int]:
-    """The last numbers of a run, such as `summary/eval_mean` and `summary/collect_share`."""
+    """The final numbers of a run, such as `summary/eval_mean` and `summary/collect_share`."""
     return {f"summary/{k}": value for k, value in (_numbers(row) | speed.means()).items()}
 
 
@@ -143,7 +143,7 @@ class Sink(ABC):
 
     @abstractmethod
     def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
-        """Logs numbers after so many environment steps."""
+        """Logs numbers at a number of environment steps."""
 
     @abstractmethod
     def video(self, env_steps: int, path: Path) -> None:
@@ -162,8 +162,8 @@ class TensorBoardSink(Sink):
     ) -> None:
         """Writes event files into `directory`, the settings of the run first.
 
-        TensorBoard drops what earlier files hold for steps after `resumed_at`, the steps of the
-        checkpoint, which the resumed run repeats.
+        TensorBoard drops the data of earlier files after step `resumed_at`, the checkpoint's,
+        because the resumed run repeats those steps.
         """
         from torch.utils import tensorboard
         from torch.utils.tensorboard import summary as summaries
@@ -207,7 +207,7 @@ class WandbSink(Sink):
     """A W&B run, online or offline."""
 
     def __init__(self, directory: Path, described: Description, options: Mapping[str, Any]) -> None:
-        """Starts a W&B run, or continues the one that status.json of a resumed run names.
+        """Starts a W&B run, or continues the run named in a resumed run's status.json.
 
         `options` are arguments of `wandb.init`; their tags are added to those of the run.
         """

@@ -55,7 +55,7 @@ _HAS = ("policy_factory", "obs_clip", "replay")
 
 
 def _own(name: str) -> type[Algorithm]:
-    """A class of the user's own, its parts checked."""
+    """A user's class, its parts checked."""
     from walle.algos.base import AlgorithmSettings, Capabilities
 
     found: type[Algorithm] = imported("algo.name", name, _NEEDS, "see docs/adding_an_algorithm.md")
@@ -71,7 +71,7 @@ def _own(name: str) -> type[Algorithm]:
 
 
 def load_net(path: str) -> type:
-    """The class of a net of the user's own, which "module:Class" names.
+    """The class of a user's net, which "module:Class" names.
 
     Raises:
         ConfigError: there is no such class, or it lacks a part of a net.
@@ -85,8 +85,8 @@ def make(settings: Any, net: NetSettings, problem: Problem) -> Algorithm:
     """The algorithm with its initial parameters.
 
     Raises:
-        ConfigError: an algorithm of the user's own lacks an attribute, or samplers cannot get its
-            policy; a net of the user's own does not work.
+        ConfigError: a user's algorithm lacks an attribute or samplers cannot get its policy, or a
+        user's net does not work.
     """
     net.check_own(problem)
     algorithm = load(settings.name)(settings, net, problem)

@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
     @property
     def obs_layout(self) -> ObsLayout:
-        """How an observation lies in a row."""
+        """The layout of an observation in a row."""
         return layout_of(self.observation_space)
 
     def generator(self) -> torch.Generator:
@@ -82,7 +82,7 @@ class AlgorithmSettings:
 
     @property
     def staleness_bound(self) -> int | None:
-        """The most versions that a rollout may be old to be learned from; None for no bound."""
+        """The maximum age in versions of a rollout that is learned from; None for no bound."""
         return None
 
     @property
@@ -126,10 +126,10 @@ class Capabilities(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """An algorithm learns from rollouts; it never sees an environment, a queue or a logger.
+    """Learns from rollouts; never sees an environment, a queue or a logger.
 
     Attributes:
-        capabilities: facts that the run needs before it creates the algorithm.
+        capabilities: facts that the run needs before creating the algorithm.
         policy_factory: makes the network that acts; picklable, because each sampler makes one.
         obs_clip: bound of normalised observations; None for no bound.
         replay: the replay buffer, which `state_dict` leaves out; None without one.
@@ -145,7 +145,7 @@ class Algorithm(Protocol):
     def optimizers(self) -> Sequence[Divisible]:
         """The optimizers whose steps several learners can divide.
 
-        Their losses are means over the rows; with such an optimizer the algorithm is a
+        Their losses are means over the rows; an algorithm with such an optimizer is a
         `learning.sharing.learners.Learnable`.
         """
         ...
@@ -161,8 +161,8 @@ class Algorithm(Protocol):
     def skip(self, rollout: Rollout) -> None:
         """Takes note of a rollout that is too old to learn from.
 
-        It is called before the `update` with which the rollout would have been learned from, and
-        only where the settings have a `staleness_bound`.
+        It is called before the `update` that would have learned from the rollout, and only if the
+        settings have a `staleness_bound`.
         """
         ...
 

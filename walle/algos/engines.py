@@ -1,8 +1,8 @@
 """Chooses the engine of an algorithm: C++, PyTorch compiled by torch.compile, or eager PyTorch.
 
 The C++ libraries (`walle/learning/native`) have fully connected networks with tanh or relu, float32
-on one core of the CPU for each learner, and the policies and losses of walle's own algorithms.
-PyTorch learns everything else.
+on one CPU core for each learner, and the policies and losses of walle's own algorithms. PyTorch
+handles everything else.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _choose(mode: str, device: str, part: Part) -> tuple[bool, str]:
 
 
 def check(mode: str, device: str, parts: Sequence[Part]) -> None:
-    """Checks before any process starts that algo.compile=true is possible.
+    """Checks that algo.compile=true is possible, before any process starts.
 
     Raises:
         ConfigError: a program is not installed, or a part cannot leave eager PyTorch.
@@ -118,7 +118,7 @@ def _first_line(error: Exception) -> str:
 
 
 def has_networks(algorithm: Any) -> bool:
-    """Whether the C++ libraries have an algorithm's networks; its losses may be anything."""
+    """Whether the C++ libraries support an algorithm's networks, whatever its losses."""
     net, problem = algorithm.net, algorithm.problem
     is_own = type(algorithm).__module__.partition(".")[0] != "walle" or net.own is not None
     on_cpu = torch.device(problem.device).type == "cpu" and torch.get_num_threads() == 1

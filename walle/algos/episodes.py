@@ -29,7 +29,7 @@ class LaneReturns:
     def add(self, rollout: Rollout) -> list[FinishedEpisode]:
         """Adds a rollout; returns the episodes that ended, ordered by step and then by column.
 
-        A sum adds reward after reward, so it does not depend on where rollouts were cut.
+        Rewards are added one by one, so a sum does not depend on where rollouts were cut.
         """
         finished: list[FinishedEpisode] = []
         all_ended = rollout.ended

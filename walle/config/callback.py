@@ -1,4 +1,4 @@
-"""What Hydra calls before it writes anything for a run or a sweep.
+"""Callbacks that Hydra calls before it writes anything for a run or a sweep.
 
 Also prepares the settings of single algorithms in a sweep, such as `ppo.clip=0.1`. Hydra accepts a
 key that its config lacks only with plus signs, so they are added here. The launcher turns the key
@@ -41,10 +41,10 @@ def _algorithms(config: DictConfig) -> set[str]:
 
 
 class RefuseDirectory(Callback):
-    """Ends a run or a sweep that cannot have its directory before Hydra writes anything there."""
+    """Ends a run or a sweep that cannot use its directory before Hydra writes anything there."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends the program with code 2 if the directory's name is invalid, or a run is in it."""
+        """Ends the program with code 2 if the directory's name is invalid or a run uses it."""
         with _reported():
             _refuse_name(config)
             for name in sorted(_algorithms(config).intersection(map(str, config))):
@@ -59,7 +59,7 @@ class RefuseDirectory(Callback):
             refuse_used(directory)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends with code 2 if no directory can have the sweep's name, or one run is to resume.
+        """Ends with code 2 if the sweep's directory name is invalid, or one run is to resume.
 
         Also prepares settings of single algorithms in the sweep file for Hydra's sweeper.
         """

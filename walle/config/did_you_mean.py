@@ -54,8 +54,8 @@ ELSEWHERE = {
 def explain(error: Exception) -> str | None:
     """A one-line message for a user's mistake, with the nearest real name; None for other errors.
 
-    Mistakes are what Hydra refuses, and YAML files that cannot be read. Python's decoder does not
-    know such a file's name. It is found among the variables of the functions that raised the error.
+    Mistakes are errors raised by Hydra, and YAML files that cannot be read. Python's decoder does
+    not know the file's name; it is taken from the variables of the functions that raised the error.
     """
     if isinstance(error, YAMLError):
         return " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""The YAML files of walle and of the user: where they are, and what `--help` prints of them."""
+"""The YAML files of walle and of the user: where they are, and what `--help` prints about them."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ python -m walle.run [...] --cfg job                prints the settings instead o
 
 
 def config_directory() -> Path:
-    """The directory conf/: beside the package in a checkout, inside the package in a wheel."""
+    """The directory conf/: next to the package in a checkout, inside the package in a wheel."""
     return _shipped("conf")
 
 
 def sweeps_directory() -> Path:
-    """The directory sweeps/, which lies beside conf/."""
+    """The directory sweeps/, next to conf/."""
     return _shipped("sweeps")
 
 
@@ -95,7 +95,7 @@ def sweep_questions(arguments: Sequence[str] = ()) -> dict[str, str]:
 
 
 def recipes(arguments: Sequence[str] = ()) -> dict[str, str]:
-    """What each recipe is for, which is its first comment line; the user's own come last."""
+    """The purpose of each recipe, its first comment line; the user's own come last."""
     return {file.stem: _purpose(file) for file in _files("experiment/*.yaml", arguments)}
 
 

@@ -50,7 +50,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     is the file of settings or of a sweep.
 
     Raises:
-        ConfigError: a word is wrong, or works on the command line alone.
+        ConfigError: a word is wrong, or works only on the command line.
     """
     if isinstance(overrides, str):
         raise ConfigError(f"overrides={overrides!r} is one text; give a list: {overrides.split()}")
@@ -117,9 +117,9 @@ def stored_config(directory: Path) -> dict[str, Any]:
 def resumed_config(
     stored: Mapping[str, Any], composed: DictConfig, overrides: Sequence[str]
 ) -> Config:
-    """The stored configuration with the changes that `overrides` ask for.
+    """The stored configuration with the changes in `overrides`.
 
-    `composed` is what Hydra made of `overrides` and defaults.
+    `composed` is Hydra's result of `overrides` and defaults.
     """
     settings = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
@@ -158,7 +158,7 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings that an earlier version stored, without those that no longer exist."""
+    """Settings stored by an earlier version, without settings that no longer exist."""
     current = {k: dict(v) if isinstance(v, Mapping) else v for k, v in stored.items()}
     for key, removed in REMOVED.items():
         group, _, name = key.rpartition(".")

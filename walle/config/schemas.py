@@ -72,7 +72,7 @@ class SamplerConfig:
 
 @dataclass(kw_only=True)
 class SerialSampler(SamplerConfig):
-    """Settings in conf/sampler/serial.yaml; the constants are what every serial sampler has."""
+    """Settings in conf/sampler/serial.yaml; the constants hold for every serial sampler."""
 
     n: ClassVar[int] = 1
     max_lag: ClassVar[int] = 0
@@ -82,7 +82,7 @@ class SerialSampler(SamplerConfig):
 
 @dataclass(kw_only=True)
 class ManySamplers(SamplerConfig):
-    """Settings of samplers in processes of their own."""
+    """Settings of samplers in separate processes."""
 
     max_lag: int | None
     restarts: int = not_negative()

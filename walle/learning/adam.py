@@ -32,7 +32,7 @@ class AdamState(NamedTuple):
 
     @classmethod
     def restored(cls, state: dict[str, Any], device: torch.device | str) -> AdamState:
-        """The state that `state_dict` returned, moved to `device`."""
+        """The state returned by `state_dict`, moved to `device`."""
         return cls(*(state[name].to(device) for name in cls._fields))
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Learned(NamedTuple):
 
 
 def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
-    """Scales `grad` [P] down to the norm `max_norm` at most; also returns the norm before."""
+    """Scales `grad` [P] down to a norm of at most `max_norm`; also returns the norm before."""
     norm = torch.linalg.vector_norm(grad)
     return grad if max_norm is None else grad * (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
 

@@ -145,7 +145,7 @@ def temperature_loss(log_temperature: Tensor, log_prob: Tensor, target_entropy: 
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:
-    """1 - Var[target - v] / Var[target]: 1 is perfect, 0 is no better than a constant.
+    """1 - Var[target - v] / Var[target]: 1 is perfect, and 0 is no better than a constant.
 
     It is NaN if the target does not vary.
     """

@@ -1,6 +1,6 @@
 """The replay buffer: a ring of transitions in which new ones overwrite the oldest.
 
-The buffer lies in the agent's private memory. Rollouts already arrive in shared memory, and only
+The buffer is in the agent's private memory. Rollouts already arrive in shared memory, and only
 the agent reads the buffer, so a shared buffer would only add locks. Other learners get the
 minibatches that the agent draws.
 """
@@ -54,7 +54,7 @@ class Replay:
     Attributes:
         capacity: the most transitions.
         dtype: the type of a row's entries.
-        inserted: transitions added since the run began; number n lies at index n % capacity.
+        inserted: transitions added since the run started; number n is at index n % capacity.
     """
 
     def __init__(

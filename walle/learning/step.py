@@ -4,11 +4,11 @@ Each learner is a process with the same parameters, the same round and the same 
 `walle.learning.sharing.learners`), so all take the same minibatches. A minibatch is divided into a
 fixed number of shards. Each learner computes the gradients of its share of the shards, the `Team`
 gathers all gradients, and every learner adds them in the shards' order and applies the sum. The
-configuration fixes the shards, so the parameters are the same bits for any number of learners; one
+configuration fixes the shards, so the parameters are bit-identical for any number of learners; one
 shard is the plain step on the whole minibatch.
 
 `Optimizer` takes such steps in passes over the rows of a round. `Updates` takes blocks of them on
-minibatches from a replay buffer. `walle.learning.native` has the same two in C++.
+minibatches from a replay buffer. `walle.learning.native` has both in C++.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def gradient_of(
 def compiled(stage: Stage, state: Any, minibatch: Minibatch) -> Stage:
     """The stage compiled by `torch.compile`, for minibatches whose shards have these shapes.
 
-    Others, such as the last minibatch of a pass, stay eager, so that the bits of a step never
-    depend on the shapes that came before.
+    Other shapes, such as the last minibatch of a pass, stay eager, so that a step's bits never
+    depend on earlier shapes.
     """
     # Torch's own default is below the world-writable /tmp; one function needs no pool of compilers.
     cache = str(cache_directory(for_code=True) / "inductor")

@@ -9,7 +9,7 @@ Tree = TypeVar("Tree")
 
 
 def leaves(tree: Any) -> list[Any]:
-    """All leaves of nested named tuples, in order; a leaf is any value that is no tuple."""
+    """All leaves of nested named tuples, in order; a leaf is any value that is not a tuple."""
     if not isinstance(tree, tuple):
         return [tree]
     flat: list[Any] = []

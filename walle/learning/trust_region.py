@@ -80,7 +80,7 @@ def line_search(
     shrink: float,
     tries: int,
 ) -> LineSearchResult:
-    """Finds the longest of `step`, `shrink` `step`, `shrink`² `step`, ... that is good enough.
+    """Finds the longest of `step`, `shrink` `step`, `shrink`² `step`, ... that is acceptable.
 
     After an accepted step the KL divergence is at most `max_kl`, and the loss has fallen by at
     least `accept_ratio` of the fall that the gradient predicts for this step.
@@ -92,7 +92,7 @@ def line_search(
         step: [P] the full step.
         max_kl: bound of the divergence.
         expected: fall of the loss over the full step, to first order.
-        accept_ratio: the fraction of the expected fall that is enough.
+        accept_ratio: the required fraction of the expected fall.
         shrink: factor from one try to the next.
         tries: the most tries.
     """

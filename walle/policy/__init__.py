@@ -1,1 +1,1 @@
-"""What was learned, for use: policies that act, their environments, evaluations and videos."""
+"""Trained policies in use: acting, their environments, evaluations and videos."""

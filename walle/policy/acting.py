@@ -105,7 +105,7 @@ class Policy:
 
     @property
     def obs_layout(self) -> ObsLayout:
-        """How an observation lies in the row of numbers that the network takes."""
+        """The layout of an observation in the row of numbers that the network takes."""
         return layout_of(self.spaces.observation)
 
     @property
@@ -132,8 +132,8 @@ class Policy:
     ) -> Action | tuple[Action, FloatArray]:
         """The actions at raw observations, in the units of the environment.
 
-        Observations are normalised here, and actions rescaled and clipped, as in training. Each
-        row of a batch results in the same bits as the observation by itself.
+        Observations are normalised here, and actions rescaled and clipped, as in training. A row of
+        a batch has the same result, bit for bit, as the observation alone.
 
         Args:
             obs: one observation [O], or a batch [N, O], as `env()` returns them. With images, an
@@ -147,7 +147,7 @@ class Policy:
             a batch. If `state` was given, the action and the next state.
 
         Raises:
-            ConfigError: the observation or the state has another shape, or the state is missing.
+            ConfigError: the observation or the state has the wrong shape, or the state is missing.
         """
         rows, single = self._checked(obs)
         if len(rows) != self._rows:
@@ -210,7 +210,7 @@ class Policy:
         self._actor.load(snapshot)
 
     def actor(self, lanes: int) -> Actor:
-        """The policy as it acts in that many lanes, whose actions are not yet rescaled."""
+        """An actor of the policy for that many lanes; its actions are not yet rescaled."""
         actor = Actor(self.network, self.obs_dim, lanes, self.obs_clip)
         actor.load(self.snapshot)
         return actor
@@ -247,15 +247,15 @@ class Policy:
 def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> Policy:
     """The policy of a run.
 
-    It acts as the run's own evaluations did, bit for bit on the same processor. Nothing of the
-    machine that trained it is needed: a policy that learned on a GPU acts anywhere. Without `trust`
-    no environment is made, and no module is imported that is not walle's own.
+    It acts as the run's own evaluations did, bit for bit on the same processor. It does not depend
+    on the machine that trained it: a policy trained on a GPU acts anywhere. Without `trust`, no
+    environment is made, and only walle's own modules are imported.
 
     Args:
         path: a run's directory, or a checkpoint file.
         which: "best" for the policy with the best evaluation, "last" for the newest; None takes
             the best if there is one.
-        trust: import what the checkpoint names; a line on stderr names each module.
+        trust: import the modules that the checkpoint names; stderr lists each one.
 
     Raises:
         ConfigError: there is no such checkpoint, it cannot be read, or it needs `trust`.
@@ -349,7 +349,7 @@ def _of_algorithm(
 ) -> tuple[ActingPolicy, float | None]:
     """The network and the bound of observations, from the algorithm that learned the policy.
 
-    Checkpoints of versions up to 0.2.0 need it, and algorithms that make a network of their own.
+    Checkpoints of versions up to 0.2.0 need it, and so do algorithms that make their own network.
     """
     from walle import algos
     from walle.algos.base import CompilableSettings, Problem
@@ -386,9 +386,9 @@ def _spaces_of_env(spec: EnvSpec, seed: int) -> Spaces:
 
 
 def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:
-    """What `load` makes the policy's network from, as plain values for a checkpoint.
+    """The description from which `load` makes the policy's network, as plain values.
 
-    None if the algorithm makes a network of its own, which `load` then asks it for.
+    None if the algorithm makes its own network; `load` then gets it from the algorithm.
     """
     described = algorithm.policy_factory
     if not isinstance(described, PolicySpec):
@@ -402,7 +402,7 @@ def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:
 
 
 def policy_from(algorithm: Algorithm, spec: EnvSpec, lane: Lanes, origin: Origin) -> Policy:
-    """The policy as an algorithm has it now; `lane` is one of the environment `spec`."""
+    """An algorithm's current policy; `lane` is one of the environment `spec`."""
     spaces = Spaces(lane.observation_space, *from_zero(lane.env_action_space))
     network, snapshot = algorithm.policy_factory(), algorithm.snapshot()
     return Policy(network, snapshot, algorithm.obs_clip, spec, spaces, origin)
@@ -416,8 +416,8 @@ def has_display() -> bool:
 def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
     """Lets an environment draw off screen, from a camera that follows a robot.
 
-    Gymnasium's own view stands still, so that a robot that runs leaves the picture; and the floor
-    that it draws ends after 20 or 40 m, though the simulation's does not.
+    Gymnasium's camera does not move, so a running robot leaves the picture, and its floor ends
+    after 20 or 40 m, unlike the simulation's.
     """
     inner: Any = env.unwrapped
     if not (hasattr(inner, "model") and hasattr(inner, "data")):
@@ -447,7 +447,7 @@ def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
 def _choose_mujoco_backend() -> None:
     """Sets MUJOCO_GL to what draws off screen here, unless it is set; nothing is a `ConfigError`.
 
-    Each way is tried in a process of its own, since a library that fails cannot be unloaded.
+    Each backend is tried in its own process, since a library that fails cannot be unloaded.
     """
     if "MUJOCO_GL" in os.environ:
         return

@@ -28,7 +28,7 @@ def parse(
     """Parses a command line into paths, values of `settings`, and `switches`.
 
     Prints the help, with `description` above it, and exits if asked to. A word with `=` is a
-    setting if a plain name stands before it; otherwise it is a path. Switches are flags such as
+    setting if a plain name precedes the `=`; otherwise it is a path. Switches are flags such as
     "--watch" with their descriptions. A wrong setting, or no path, is a `ConfigError`.
     """
     shown = {

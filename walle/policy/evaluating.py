@@ -1,4 +1,4 @@
-"""Evaluates a policy after training, in episodes that neither training nor its evaluations saw."""
+"""Evaluates a policy after training, in episodes not used by training or its evaluations."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class MeanReturn(NamedTuple):
     def of(
         cls, values: npt.ArrayLike, possible: tuple[float, float] = (-math.inf, math.inf)
     ) -> MeanReturn:
-        """The mean of some values; `possible` bounds the interval, if not the mean."""
+        """The mean of some values; `possible` bounds the interval but not the mean."""
         x = np.asarray(values, float)
         mean = float(x.mean())
         if x.size < 2:
@@ -44,7 +44,7 @@ class MeanReturn(NamedTuple):
         return cls(mean, max(mean - reach, min(low, mean)), min(mean + reach, max(high, mean)))
 
     def __str__(self) -> str:
-        """As `digits` writes numbers, with the interval in brackets, if there is one."""
+        """The mean in the format of `digits`, with the interval, if any, in brackets."""
         interval = "" if math.isnan(self.low) else f" [{digits(self.low)}, {digits(self.high)}]"
         return f"{digits(self.value)}{interval}"
 
@@ -125,9 +125,9 @@ def evaluate(
 ) -> Result:
     """Runs episodes with a policy and returns their returns and lengths.
 
-    Episode k starts with a seed that depends on `seed` and k alone. Therefore policies that are
-    evaluated with equal seeds meet the same episodes, whoever trained them; and no episode is one
-    of those by which `best.pt` was chosen. EnvPool has seeds of its own.
+    Episode k starts with a seed that depends on `seed` and k alone. Policies evaluated with equal
+    seeds therefore face the same episodes, and none of these episodes was used to choose `best.pt`.
+    EnvPool has its own seeds.
 
     Args:
         policy: a policy, or what `load` takes: a run's directory or a checkpoint file.
@@ -135,7 +135,7 @@ def evaluate(
         seed: of the episodes.
         deterministic: take the likeliest actions; otherwise draw them.
         which: "best" or "last", for a path; None takes the best if there is one.
-        trust: as for `load`, for a path; needed if the environment's module lies beside the run.
+        trust: as for `load`, for a path; needed if the environment's module is next to the run.
 
     Raises:
         ConfigError: the policy cannot be loaded, or a value is wrong.
@@ -160,7 +160,7 @@ def evaluate(
 
 @kept_globals()
 def _run(policy: Policy, numbers: Sequence[int], seed: int, deterministic: bool) -> Evaluation:
-    """Runs the episodes with these numbers side by side, in new environments."""
+    """Runs the episodes with these numbers together, in new environments."""
     actor = policy.actor(len(numbers))
     noise = [afterwards_noise(seed, number) for number in numbers]
 

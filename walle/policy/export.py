@@ -98,7 +98,7 @@ class ActingModule(torch.nn.Module):
 
 
 class SeeingModule(ActingModule):
-    """A policy that sees images, as a module: its arguments are the images, and a vector if any.
+    """A policy that sees images, as a module: its arguments are the images and any vector.
 
     Images are bytes as the environment returns them, [N, *shape].
     """
@@ -128,14 +128,14 @@ class SeeingModule(ActingModule):
 def export(policy: Policy, file: str | Path) -> float:
     """Writes the policy to a file, and compares the file with the policy.
 
-    The ending decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are called `obs`
+    The extension decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are called `obs`
     and `state`, outputs `action` and `next_state`. An observation that is a single image is `obs`;
     with several parts they are `vector`, `image0`, `image1`, … Returns the largest difference of an
     action or a state, over a thousand observations.
 
     Raises:
-        ConfigError: the file has another ending, or a package is missing.
-        WalleError: the file does not act as the policy does.
+        ConfigError: the extension is unknown, or a package is missing.
+        WalleError: the file does not act like the policy.
     """
     path = Path(file)
     if path.suffix not in (".onnx", ".pt2"):
@@ -165,8 +165,8 @@ def export(policy: Policy, file: str | Path) -> float:
 def difference(policy: Policy, graph: Graph) -> float:
     """The largest difference between a graph and the policy: [100] episodes of ten observations.
 
-    The observations are spread as those of the training were, and twice as wide. Of a thousand
-    discrete actions, a different one counts as 1.
+    The observations are distributed as in training, but twice as wide. A discrete action that
+    differs counts as 1.
     """
     _, mean, inv_std = policy.snapshot.parts(policy.network.layout.size)
     rng, worst, layout = np.random.default_rng(0), 0.0, policy.obs_layout

@@ -1,7 +1,7 @@
 """Shows episodes of policies: in a window, or as MP4 and GIF of at most a megabyte a minute.
 
-`watch` opens a window. `film` draws episodes, with the return and the step written on every
-picture, and `write` encodes them. Both stream: a picture is drawn when the encoder asks for it.
+`watch` opens a window. `film` draws episodes, with the return and the step shown on every frame,
+and `write` encodes them. Both stream: a frame is drawn when the encoder asks for it.
 """
 
 from __future__ import annotations
@@ -121,12 +121,12 @@ def film(
     most_fps: int = MOST_FPS,
     most_steps: int | None = None,
 ) -> Video:
-    """An episode of every policy, side by side; the last picture of a shorter one stays.
+    """An episode of every policy, side by side; a shorter one's last frame stays.
 
     It is the first episode that `walle.evaluate` runs with this seed. At most sixteen policies fit,
-    and `labels` has a line of text for each. Pictures are left out where an environment draws more
-    than `most_fps` in a second. The video ends after `most_steps` actions; None shows whole
-    episodes. If an environment cannot be drawn here, a `ConfigError` says what to install.
+    and `labels` has a line of text for each. Frames are dropped where an environment draws more
+    than `most_fps` a second. The video ends after `most_steps` actions; None shows whole episodes.
+    If an environment cannot be drawn here, a `ConfigError` states what to install.
     """
     if not 1 <= len(policies) <= 16:
         raise ConfigError(f"{len(policies)} policies in one video: give 1 to 16")
@@ -162,8 +162,8 @@ def film_while_learning(
     """A function that films a snapshot of `policy` into a run's directory.
 
     It takes the snapshot and the environment steps so far, and returns the file, videos/STEPS.mp4
-    or .gif, as `ending` names it. One picture is drawn here, so that what cannot be drawn is
-    refused before the run starts. `most_steps` is as for `film`.
+    or .gif, as `ending` names it. One frame is drawn at once, so that an environment that cannot be
+    drawn is refused before the run starts. `most_steps` is as for `film`.
     """
     most = most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")
     fps = min(MOST_FPS_WHILE_LEARNING, most)
@@ -240,10 +240,10 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
 
 
 def most_fps(path: Path, setting: str | None = None) -> int:
-    """The most pictures a second that a file with this ending will hold.
+    """The maximum frames per second of a file with this extension.
 
-    Refuses other endings than .mp4 and .gif, and .mp4 without its package. `setting` names the
-    setting that asks for the file; without one `video=` does.
+    Refuses extensions other than .mp4 and .gif, and .mp4 without its package. `setting` names the
+    setting that asks for the file, `video=` by default.
     """
     if path.suffix == ".gif":
         return _GIF_FPS
@@ -263,7 +263,7 @@ def most_fps(path: Path, setting: str | None = None) -> int:
 def write(video: Video, path: Path) -> float:
     """Writes `video` to `path`, which ends with .mp4 or .gif; returns its seconds.
 
-    The file has its name only when it is complete.
+    The file gets its name only when it is complete.
     """
     most_fps(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -94,10 +94,10 @@ class OffPolicy(ABC):
         generator: torch.Generator,
         actions: int,
     ) -> None:
-        """Starts with an empty buffer; the networks are there already.
+        """Starts with an empty buffer; the networks already exist.
 
-        `state` is the one before the first update, `generator` drew the initial parameters and will
-        draw minibatches and noise, and an action has `actions` (A) entries.
+        `state` precedes the first update, `generator` drew the initial parameters and will draw
+        minibatches and noise, and an action has `actions` (A) entries.
         """
         self.settings, self.net, self.problem = settings, net, problem
         self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
@@ -121,7 +121,7 @@ class OffPolicy(ABC):
     @property
     @abstractmethod
     def policy_vector(self) -> Tensor:
-        """The parameters with which samplers act, all but the last."""
+        """The parameters that samplers act with, except the last."""
 
     @property
     def exploration(self) -> float:
@@ -130,12 +130,12 @@ class OffPolicy(ABC):
 
     @property
     def vector(self) -> Tensor:
-        """See `Learnable`; the policy follows the critics, so it stands for all parameters."""
+        """See `Learnable`; the policy follows the critics, so it represents all parameters."""
         return self.policy_vector
 
     @abstractmethod
     def stages(self) -> Sequence[Stage]:
-        """The gradient steps of a block on `Sample`s, in their order."""
+        """The gradient steps of a block on `Sample`s, in order."""
 
     @abstractmethod
     def summary(self, numbers: Sequence[Tensor]) -> Tensor:
@@ -143,7 +143,7 @@ class OffPolicy(ABC):
 
     @abstractmethod
     def native_updates(self) -> Any:
-        """The same blocks in C++, for networks that the library has."""
+        """The same blocks in C++, for networks that the library supports."""
 
     def sample(self, rows: Tensor, noise: Tensor) -> Sample:
         """The minibatch of rows [B, W] of the buffer with noise [M, B, A]."""
@@ -243,7 +243,7 @@ class OffPolicy(ABC):
 
 
 def _steps_of(decay: Tensor) -> Tensor:
-    """Adam's number of steps t from β₁ᵗ and β₂ᵗ, as checkpoints before version 0.3 have them."""
+    """Adam's number of steps t from β₁ᵗ and β₂ᵗ, which checkpoints before version 0.3 hold."""
     product, steps = np.float32(1), 0
     while product > float(decay[1]):
         product, steps = product * np.float32(AdamSettings().beta2), steps + 1
@@ -251,7 +251,7 @@ def _steps_of(decay: Tensor) -> Tensor:
 
 
 def due_blocks(env_steps: int, per_step: float, starts: int, block: int) -> int:
-    """The blocks that are due by then: `per_step` updates for every step after the first `starts`.
+    """The number of due blocks: `per_step` updates for every step after the first `starts`.
 
     The count depends only on the environment steps so far, so every mode takes the same updates.
     Updates are taken in whole blocks; a remainder waits.
@@ -298,7 +298,7 @@ class ContinuousOffPolicy(OffPolicy):
         `exploration` is the standard deviation of a deterministic policy's noise.
 
         Raises:
-            ConfigError: actions are discrete, or have other bounds than -1 and 1.
+            ConfigError: actions are discrete, or their bounds are not -1 and 1.
         """
         space = problem.action_space
         if not isinstance(space, gym.spaces.Box):
@@ -328,7 +328,7 @@ class ContinuousOffPolicy(OffPolicy):
     def start(self, policy: Tensor, critic: Tensor) -> Any:
         """The state before the first update, from the policy's [P] and all critics' [Q] parameters.
 
-        It is of nested named tuples of tensors, with `policy` first.
+        It consists of nested named tuples of tensors, `policy` first.
         """
 
     @abstractmethod

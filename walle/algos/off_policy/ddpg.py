@@ -6,9 +6,9 @@ Departures from the paper:
     - two hidden layers of 256 units, minibatches of 256 and a target rate τ of 0.005, as in later
       papers, and one step size for both networks; no weight decay and no batch normalisation; the
       action enters the critic together with the observation, instead of at its second layer;
-    - all layers begin as torch draws them, where the paper drew the last ones within ±0.003;
+    - all layers have torch's initial weights; the paper drew the last layers within ±0.003;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
-    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps;
+    - actions are drawn uniformly from [-1, 1] for the first `learning_starts` steps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes.
 """

@@ -2,16 +2,16 @@
 
 Departures from the paper:
     - any observations: images of any size through the paper's convolutions (`net=cnn`), vectors
-      through fully connected layers; wrappers, and not this file, stack and skip frames or
-      clip rewards;
-    - Adam instead of RMSProp, and no bound on the error term: the Huber loss has the gradient that
-      the paper's clipping of the error to [-1, 1] gives; the gradient's norm is bounded;
-    - `double` chooses the target's action by the network that learns (van Hasselt, Guez & Silver
-      2016, eq. 4);
-    - the step size falls linearly to 0, which quiets the policy's last changes (`schedule`);
-    - no random number of idle actions begins an episode;
-    - the network is copied to its target every `target_interval` updates, by a share `tau` of the
-      way (the paper's is 1);
+      through fully connected layers; wrappers, not this file, stack and skip frames or clip
+      rewards;
+    - Adam instead of RMSProp, and no bound on the error term: the Huber loss has the same gradient
+      as the paper's clipping of the error to [-1, 1]; the gradient's norm is bounded;
+    - `double` chooses the target's action with the online network (van Hasselt, Guez & Silver 2016,
+      eq. 4);
+    - the step size falls linearly to 0, which calms the policy's last changes (`schedule`);
+    - episodes do not start with a random number of no-op actions;
+    - every `target_interval` updates the target moves by a fraction `tau` towards the network (the
+      paper's is 1);
     - ε falls linearly from 1 during `exploration_fraction` of the run, and changes with the rounds;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - collection and updates alternate by rounds: each round's steps are followed by
@@ -58,7 +58,7 @@ class DQNSettings(OffPolicySettings):
 
 
 class DQNState(NamedTuple):
-    """The network's parameters with their optimizer, the target's [Q], and the updates so far."""
+    """The network's parameters and optimizer, the target's [Q], and the updates so far."""
 
     values: TrainState
     target: Tensor
@@ -94,7 +94,7 @@ class DQN(OffPolicy):
         self._exploring_steps = settings.exploration_fraction * problem.schedule_steps
 
     def stages(self) -> list[Stage]:
-        """Takes one step on the values, and copies them to the target where that is due."""
+        """Takes one step on the values, and copies them to the target when due."""
         return [Stage(self.value_gradient, self.value_step)]
 
     def value_gradient(self, state: DQNState, batch: Sample) -> tuple[Tensor, Tensor]:
@@ -117,7 +117,7 @@ class DQN(OffPolicy):
         return losses.td_target(x.reward, x.continues, best, self.settings.gamma)
 
     def value_step(self, state: DQNState, grad: Tensor, numbers: Tensor) -> tuple[DQNState, Tensor]:
-        """Moves the values along the gradient [Q], and the target where that is due."""
+        """Moves the values along the gradient [Q], and the target when due."""
         s = self.settings
         rate = s.learning_rate * (1 - state.updates / self._falls_for).clamp(min=0)
         after = self.adam_step(state.values, grad, rate)

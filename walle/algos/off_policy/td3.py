@@ -1,14 +1,14 @@
 """Twin delayed deterministic policy gradient (Fujimoto, van Hoof & Meger 2018).
 
 TD3 is DDPG with three changes: the target uses the smaller value of two critics, noise is added to
-the target's action, and policy and targets move once in `policy_delay` updates of the critics.
+the target's action, and policy and targets move once every `policy_delay` updates of the critics.
 
 Departures from the paper:
     - two hidden layers of 256 units and minibatches of 256, as in the authors' later code;
     - the target's action is kept within [-1, 1] after the noise, as in the authors' code;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
-    - actions are drawn evenly from [-1, 1] for the first `learning_starts` steps, the same number
-      for every task;
+    - actions are drawn uniformly from [-1, 1] for the first `learning_starts` steps, the same
+      number for every task;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes.
 """

@@ -102,7 +102,7 @@ class OnPolicy(ABC):
         adam: Adam's state for `vector`.
         optimizer: takes the gradient steps on `vector`: `Optimizer`, or `Passes` in C++.
         improve: passes over a round with `optimizer`, see `Passes.improve`.
-        gae_lambda: λ of the advantages; the settings' unless a subclass changes it.
+        gae_lambda: λ of the advantages; from the settings unless a subclass changes it.
         team: the learners that take the gradient steps together.
     """
 
@@ -198,7 +198,7 @@ class OnPolicy(ABC):
     def with_newest_log_probs(self, experience: Experience) -> Experience:
         """The experience of an older policy μ with the newest policy π's log-probabilities.
 
-        Updates then begin with a ratio of 1 (Hilton et al. 2022, eq. 5). `ratio` keeps π / μ for
+        Updates then start with a ratio of 1 (Hilton et al. 2022, eq. 5). `ratio` keeps π / μ for
         the correction of the advantages.
         """
         params = self.policy.layout.unflatten(self.policy_vector)
@@ -232,7 +232,7 @@ class OnPolicy(ABC):
         return Estimates(advantage, target, value)
 
     def warm_up(self) -> str:
-        """Chooses the engine of each part; returns one line: the choices, and why."""
+        """Chooses the engine of each part; returns one line: the choices and the reasons."""
         return engines.choose(self.settings.compile, self.problem.device, self.parts(), self.team)
 
     def snapshot(self) -> PolicySnapshot:

@@ -1,4 +1,4 @@
-"""A state-value function that is fitted after each round, apart from the policy."""
+"""A state-value function that is fitted after each round, separately from the policy."""
 
 from __future__ import annotations
 

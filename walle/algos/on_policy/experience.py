@@ -1,4 +1,4 @@
-"""A round as normalised tensors, and the normalisers that make it."""
+"""A round as normalised tensors, and the normalisers that produce it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Experience(NamedTuple):
 
     @property
     def began(self) -> Tensor:
-        """The steps at which an episode begins, [T, L]; `state` covers the first step."""
+        """The steps at which an episode starts, [T, L]; `state` covers the first step."""
         return torch.cat((torch.zeros_like(self.ended[:1]), self.ended[:-1]))
 
     @classmethod
@@ -108,7 +108,7 @@ class Normalizers:
         """Normalises observations, which must have no images, in C++ from now on.
 
         Raises:
-            CompilerError: there is no compiler that compiles the library.
+            CompilerError: no compiler can compile the library.
         """
         native = NativeNormalizer()
         self._observations.batch_moments = native.moments

@@ -1,4 +1,4 @@
-"""PPO with a KL penalty, as WALL-E ran it (Xu, Zhang & Zhao 2018; Hafner et al. 2017, Batch PPO).
+"""PPO with a KL penalty, as in WALL-E (Xu, Zhang & Zhao 2018; Hafner et al. 2017, Batch PPO).
 
 The policy takes up to 20 full-batch steps on -E[ρ A] + β KL + η max(0, KL - 2 target)², and stops
 when the KL exceeds four times its target; β and a multiplier of the step size adapt between rounds.
@@ -7,7 +7,7 @@ The value function is a separate network, fitted on the data of this round and t
 Departures from Heess et al. 2017 ("Emergence of locomotion behaviours in rich environments"), from
 which WALL-E took the algorithm:
     - one agent takes every gradient, on the rollouts of all samplers, instead of averaging the
-      gradients of workers; a policy has no memory;
+      gradients of workers; policies have no memory;
     - advantages are generalised estimates instead of K-step returns;
     - rewards are divided by the running deviation of returns instead of their own;
     - the step size adapts too, a round's steps end early, and the value function learns from two
@@ -69,7 +69,7 @@ class PPOKLSettings(BaselineSettings):
 
 
 class PPOKLBatch(NamedTuple):
-    """The round's N steps, see `StepBatch`, and what the penalty needs."""
+    """The round's N steps, see `StepBatch`, and the penalty's data."""
 
     obs: Tensor
     action: Tensor
@@ -136,7 +136,7 @@ class PPOKL(OnPolicy):
     def optimizers(self) -> Sequence[Divisible]:
         """The value function's optimizer.
 
-        In PyTorch every learner takes the policy's steps, whose loss is no mean over the rows.
+        In PyTorch every learner takes the policy's steps, whose loss is not a mean over the rows.
         """
         return self.value.optimizers()
 

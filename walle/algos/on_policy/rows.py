@@ -44,7 +44,7 @@ class StepRows:
 
 
 class ImageRows(StepRows):
-    """Rows of one step each; the features are what the policy's encoder sees."""
+    """Rows of one step each; the features are the output of the policy's encoder."""
 
     def __init__(self, encoder: Encoder, minibatch_size: int) -> None:
         """A minibatch has `minibatch_size` steps."""
@@ -72,7 +72,7 @@ class SequenceRows(StepRows):
     """Rows of K consecutive steps of a lane, with the memory's state before the first step.
 
     The state is computed by unrolling the round from the samplers' first state, with the parameters
-    that also give the advantages. Gradients reach back to the beginning of the sequence.
+    that also give the advantages. Gradients reach back to the start of the sequence.
     """
 
     def __init__(self, memory: GRU, steps: int, minibatch_size: int) -> None:

@@ -6,19 +6,19 @@ is scaled to the KL bound, then shortened until the measured KL keeps the bound 
 Departures from the papers:
     - the surrogate has generalised advantage estimates (Schulman et al. 2016), normalised over the
       round, where Schulman et al. 2015 had returns of single paths or vines;
-    - the value function takes steps of Adam on minibatches, where Schulman et al. 2016 gave it a
-      trust region of its own;
+    - the value function takes steps of Adam on minibatches, where Schulman et al. 2016 used a
+      second trust region;
     - rollouts hold parts of episodes unless `sampler.collect=episodes`; a return that is cut by a
       time limit or by the end of a rollout is completed with the value function;
     - observations are normalised, and rewards scaled, by running moments;
     - Fisher's matrix is that of the whole round by default, where the paper took a tenth of it
       (`fisher_every`), and `cg_damping` is added to its diagonal;
-    - the line search accepts a step that brings `accept_ratio` of the expected improvement, where
+    - the line search accepts a step that achieves `accept_ratio` of the expected improvement, where
       the paper asks for any improvement; if it accepts no step, the policy does not change;
     - under lag the surrogate starts at the newest policy, and experience of an older policy is
       weighted (`correction`; OnPolicy.with_newest_log_probs).
 
-examples/parallel_trpo_2016 has TRPO as Frans & Hafner (2016) ran it.
+examples/parallel_trpo_2016 has the TRPO of Frans & Hafner (2016).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class TrustRegion(OnPolicy):
     def fisher_rows(self, obs: Tensor) -> Tensor:
         """The rows of [N, O] that Fisher's matrix is estimated from: one in `fisher_every`.
 
-        They are drawn anew for every round. Every k-th row would belong to the same lanes in each
+        They are redrawn for every round. Every k-th row would belong to the same lanes in each
         round, because the rows of a step lie side by side.
         """
         every = self.settings.fisher_every
@@ -151,7 +151,7 @@ class TRPO(TrustRegion):
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Takes one step of the policy, then fits the value function.
 
-        The value function is fitted second: fitted first, it would take this round's returns out of
+        The value function is fitted second: fitted first, it would remove this round's returns from
         the advantages.
         """
         with torch.no_grad():

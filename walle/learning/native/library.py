@@ -39,16 +39,16 @@ ACTIVATIONS = {"tanh": 0, "relu": 1}
 
 
 class CompilerError(Exception):
-    """The C++ compiler does not work, or refuses a library; the text is its output."""
+    """The C++ compiler fails, or rejects a library; the text is its output."""
 
 
 def load(name: str, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
     """The library `NAME.cpp`, a `ctypes.CDLL`: its functions run without Python's lock.
 
-    `functions` maps names without the library's to the types of the result and the arguments.
+    `functions` maps names without the library's prefix to the result's and arguments' types.
 
     Raises:
-        CompilerError: there is no compiler that compiles it.
+        CompilerError: no compiler can compile it.
     """
     library = compiled(name)
     for function, (result, arguments) in functions.items():
@@ -94,7 +94,7 @@ def widths(layout: Layout) -> list[int]:
 
 
 def ints(values: Sequence[int]) -> ctypes.Array[ctypes.c_int]:
-    """The numbers as an array of C."""
+    """The numbers as a C array."""
     return (ctypes.c_int * len(values))(*values)
 
 
@@ -104,8 +104,8 @@ def address(
     """The address of a contiguous tensor's first number.
 
     Raises:
-        TypeError: the tensor is not contiguous, has another dtype, or is not on the CPU.
-        ValueError: it has another shape than `shape`.
+        TypeError: the tensor is not contiguous, has the wrong dtype, or is not on the CPU.
+        ValueError: its shape is not `shape`.
     """
     if x.dtype != dtype or x.device.type != "cpu" or not x.is_contiguous():
         raise TypeError(f"expected contiguous {dtype} on the CPU, got {x.dtype} on {x.device}")

@@ -21,13 +21,13 @@ _TYPES = {
 
 
 class NativeNormalizer:
-    """Computes what the normalisers of observations compute, several times as fast."""
+    """Computes the same as the normalisers of observations, several times faster."""
 
     def __init__(self) -> None:
         """Compiles and loads the library.
 
         Raises:
-            CompilerError: there is no compiler that compiles it.
+            CompilerError: no compiler can compile it.
         """
         self._library = load("normalize", _TYPES)
 
@@ -56,7 +56,7 @@ class NativeNormalizer:
 
 
 def _rows(x: FloatArray, width: int) -> FloatArray:
-    """The array as the library takes it: contiguous float32 [N, width]."""
+    """The array in the library's form: contiguous float32 [N, width]."""
     if x.ndim != 2 or x.shape[1] != width:
         raise ValueError(f"expected the shape [N, {width}], got {x.shape}")
     return np.ascontiguousarray(x, np.float32)

@@ -1,6 +1,6 @@
 """Passes over a round's rows in C++ (`passes.cpp`): policies and critics of fully connected layers.
 
-The numbers are those of the algorithms' losses in PyTorch, except for rounding. Nothing runs in
+The numbers equal those of the algorithms' losses in PyTorch, except for rounding. Nothing runs in
 Python between the minibatches, and several learners meet inside the library.
 """
 
@@ -137,7 +137,7 @@ class Passes:
         the passes improve a policy alone. `activation` is a key of `ACTIVATIONS`.
 
         Raises:
-            CompilerError: there is no compiler that compiles it.
+            CompilerError: no compiler can compile it.
         """
         self.team: Team = ALONE  # the learners that divide values and minibatches
         self._library = load("passes", _TYPES)
@@ -166,7 +166,7 @@ class Passes:
         self.team = team
 
     def draw_ahead(self, epochs: int, count: int, generator: torch.Generator) -> None:
-        """Draws the orders of the next passes over N rows; leaves the generator as it is."""
+        """Draws the orders of the next passes over N rows; does not change the generator."""
         copy = torch.Generator()
         copy.set_state(generator.get_state())
         self._ahead = Orders.draw(epochs, count, copy)
@@ -183,11 +183,11 @@ class Passes:
         """Estimates advantages by the critic and passes over the round; see `minimise`.
 
         `experience` is a `walle.algos.on_policy.experience.Experience`, float32 on the CPU. With
-        `recompute`, every epoch has advantages of its own critic, else all have the first's.
+        `recompute`, every epoch has its own critic's advantages, else all have the first's.
 
         Raises:
             TypeError: a tensor has another dtype than the library's.
-            ValueError: a tensor has another shape than the others.
+            ValueError: a tensor's shape does not fit the others.
         """
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if column is None else column.contiguous() for column in x))
@@ -224,7 +224,7 @@ class Passes:
 
         Raises:
             TypeError: a column has another dtype than the library's.
-            ValueError: a column is missing, or has another shape than N rows need.
+            ValueError: a column is missing, or its shape does not fit N rows.
         """
         columns = {k: x.contiguous() for k, x in data._asdict().items() if x is not None}
         beta, count = float(columns.pop("beta", 0.0)), len(data.obs)

@@ -1,6 +1,6 @@
 """Updates from a replay buffer in C++ (`replay.cpp`), for fully connected networks.
 
-The numbers are those of the stages of `SAC`, `DDPG`, `TD3` and `DQN` in PyTorch, except for
+The numbers equal those of the stages of `SAC`, `DDPG`, `TD3` and `DQN` in PyTorch, except for
 rounding. Nothing runs in Python between the updates of a draw, and several learners meet inside the
 library.
 """
@@ -62,7 +62,7 @@ class NativeUpdates:
         minibatches, and of its noise.
 
         Raises:
-            CompilerError: there is no compiler that compiles it.
+            CompilerError: no compiler can compile it.
         """
         self._team: Team = ALONE
         self._library = load("replay", _TYPES)
@@ -80,8 +80,8 @@ class NativeUpdates:
         """See `Updates.run`.
 
         Raises:
-            TypeError: a tensor has another dtype than the library's.
-            ValueError: a tensor has another shape than the library's.
+            TypeError: a tensor does not have the library's dtype.
+            ValueError: a tensor does not have the library's shape.
         """
         blocks, (shapes, rows, draws) = len(minibatches), self._shapes
         metrics = torch.empty(blocks, self._metrics)

@@ -1,8 +1,8 @@
-"""The learner processes beside the agent, which all learn what the agent learns.
+"""The learner processes besides the agent, which all learn the same as the agent.
 
 Every learner has a copy of the algorithm. Before it learns, the agent puts the round's data into
-shared memory and announces it over pipes. Then all learners run the same code on it, and divide
-what a `Team` gathers.
+shared memory and announces it over pipes. Then all learners run the same code on it, and divide the
+work that a `Team` gathers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Learnable(Protocol):
     """An algorithm whose steps several learners can divide.
 
     Attributes:
-        vector: parameters [P], by which learners find out whether they agree.
+        vector: parameters [P], by which learners check that they agree.
         env_steps: environment steps learned from.
     """
 
@@ -65,7 +65,7 @@ class Learnable(Protocol):
 
 
 def draw_ahead(algorithm: object) -> None:
-    """Lets an algorithm draw random numbers of its next update, if it can.
+    """Lets an algorithm draw the random numbers of its next update, if it can.
 
     Its `draw_ahead` changes neither results nor what `state_dict` returns; it runs while samplers
     collect.
@@ -164,7 +164,7 @@ class Learners:
 
     @contextmanager
     def reporting_deaths(self) -> Iterator[None]:
-        """Raises WorkerError if a learner's death broke a connection in the body."""
+        """Raises WorkerError if a learner's death breaks a connection in the body."""
         try:
             yield
         except (OSError, RuntimeError):
@@ -219,7 +219,7 @@ class Leader(SharedTeam):
         self._learners_have_state = False
 
     def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
-        """See `Team`; sends the algorithm's state where the others do not have it.
+        """See `Team`; sends the algorithm's state if the others do not have it.
 
         The previous round's data can be overwritten: every learner copies it before its first
         `gather`, which the agent has already passed.

@@ -32,7 +32,7 @@ _SLEEP_S = 0.05  # how long it then sleeps before it checks that no learner has 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """Where an array lies in shared memory, and whether it becomes a tensor."""
+    """An array's place in shared memory, and whether it becomes a tensor."""
 
     begin: int
     shape: tuple[int, ...]

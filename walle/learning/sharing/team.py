@@ -1,9 +1,9 @@
-"""A team of learners that share memory: each computes its parts, and all get the parts of all.
+"""A team of learners that share memory: each computes its parts, and all get all parts.
 
-All learners of a team run the same code on the same data. What they divide among themselves goes
-through `Team.gather`: rows of numbers, each computed by one learner, for example the gradients of
-the shards of a minibatch. Everybody gets all rows in their order, so the results do not depend on
-how many learners there are.
+All learners of a team run the same code on the same data. The work that they divide goes through
+`Team.gather`: rows of numbers, each computed by one learner, for example the gradients of the
+shards of a minibatch. Every learner gets all rows in order, so the results do not depend on the
+number of learners.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Team(Protocol):
     def exchange(self, numbers: int) -> AbstractContextManager[Any]:
         """Lets a library exchange up to `numbers` float32 with the other learners by itself.
 
-        Within the context, a `shared_team.Exchange`, it may do so again and again; every learner
-        must do it as often. None for a learner that is alone.
+        Within the context, a `shared_team.Exchange`, it may do so repeatedly; every learner must do
+        it equally often. None for a single learner.
         """
         ...
 
@@ -88,7 +88,7 @@ ALONE = Alone()
 def map_rows(function: Callable[[Tensor], Tensor], x: Tensor, team: Team = ALONE) -> Tensor:
     """`function` of every row: [N, ...] -> [N]; the learners of `team` divide the rows.
 
-    On a CPU in blocks that stay in the cache, whose borders do not depend on the learners.
+    A CPU works in blocks that stay in the cache and do not depend on the learners.
     """
     size = len(x) if x.is_cuda else BLOCK
     blocks = torch.split(x, size)
