@@ -197,7 +197,7 @@ def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
 
 
 def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
-    """The error of a run in `directory` that could not write, with what remains and the fix.
+    """The error of a run in `directory` that could not write, with the remaining files and the fix.
 
     The number of `error` must be in `DISK_FIXES`; `shown` is the path as a user would type it.
     """

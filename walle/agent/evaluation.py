@@ -109,7 +109,7 @@ def run_episodes(
     """Runs an episode in every lane; returns None if interrupted.
 
     `seeds` is None where the lanes take no new seeds. `act` takes raw observations [L, O] to
-    actions [L, *A]; `interrupted` is called before every step. A fault ends an episode before it.
+    actions [L, *A]; `interrupted` is called before every step. A fault ends the episode before it.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)

@@ -72,7 +72,7 @@ class AlgorithmSettings:
 
     @property
     def largest_batch(self) -> int | None:
-        """The most environment steps in a round; None if all rounds have the same size."""
+        """The maximum environment steps in a round; None if all rounds have the same size."""
         return None
 
     @property

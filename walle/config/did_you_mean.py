@@ -144,7 +144,7 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
 
 
 def cannot_have(sampler: str, key: str, value: Any) -> str | None:
-    """Why this sampler cannot have a setting of other samplers; None if it is no such setting."""
+    """Why this sampler cannot have a setting of other samplers; None for other settings."""
     reason = LACKS.get(sampler, {}).get(key)
     shown = "null" if value is None else value
     return reason and f"sampler.{key}={shown} with sampler={sampler}, which {reason.format(shown)}"

@@ -114,7 +114,7 @@ class ObservationRows(gym.spaces.Box):
     def rows(self, obs: Any) -> tuple[AnyArray, bool]:
         """The rows [N, W] of a batch of observations, and whether `obs` is a single observation.
 
-        A batch has a further dimension in front of every entry. Rows [W] and [N, W] are taken too.
+        A batch has a further dimension in front of every entry. Rows [W] and [N, W] also work.
         """
         if isinstance(obs, np.ndarray) and obs.dtype == np.uint8 and obs.shape[-1:] == self.shape:
             return np.atleast_2d(obs), obs.ndim == 1

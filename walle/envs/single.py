@@ -24,7 +24,7 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds its
     observations are those of a lane, bit for bit, and its rewards equal up to rounding. For
-    `env.backend=envpool` it is Gymnasium's task of the same id, with other numbers. `kwargs` are
+    `env.backend=envpool` it is Gymnasium's task of that id, with other results. `kwargs` are
     further arguments, such as `render_mode`; `pack` turns images into rows of bytes as lanes do.
 
     Raises:

@@ -270,7 +270,7 @@ class Progress(NamedTuple):
     eval_mean: float | None = None
 
     def remaining_s(self, total_steps: Any) -> float | None:
-        """Seconds that the run still needs at its mean speed so far; None where that is unknown.
+        """Seconds that the run still needs at its mean speed so far; None if unknown.
 
         Another application may use the name `total_steps` for something else.
         """

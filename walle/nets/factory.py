@@ -145,7 +145,7 @@ class NetSettings(NamedTuple):
         return Encoder(layout, self.image_features)
 
     def inputs(self, spaces: HasSpaces) -> tuple[int, OwnNet | None, Encoder | None]:
-        """The width of the layers' input, and the network that makes it of observations, if any."""
+        """The width of the layers' input, and any network that computes it."""
         if self.own is not None and self.networks:
             raise ConfigError(
                 f"net.name={self.own.path!r} makes policies and state-value functions of on-policy"

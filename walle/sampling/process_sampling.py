@@ -304,7 +304,7 @@ class ProcessSampling(Sampling):
 
 
 class SerialSampling(Sampling):
-    """One sampler in the agent's process, without queues; its rounds have lock-step's bits."""
+    """One sampler in the agent's process, without queues; its rounds equal lock-step's."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class Learnable(Protocol):
         ...
 
     def warm_up(self) -> str:
-        """Compiles if the settings ask for it; every learner must, and they compare the outcome."""
+        """Compiles if the settings ask for it; every learner must; they compare outcomes."""
         ...
 
     def learn(self, *data: Any) -> Any:

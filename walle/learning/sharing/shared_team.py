@@ -237,7 +237,7 @@ class SharedTeam:
 
     @contextmanager
     def exchange(self, numbers: int) -> Iterator[Exchange]:
-        """See `Team`; raises at the end what Python raised while the library waited."""
+        """See `Team`; at the end re-raises any exception from the library's wait."""
         raised: list[BaseException] = []
 
         def check() -> None:

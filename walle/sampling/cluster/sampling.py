@@ -76,7 +76,7 @@ class Plan:
     patience: Patience  # when samplers are replaced, and nodes set aside
 
     def start(self, tasks: Sequence[SamplerTask]) -> Start:
-        """Arguments of a pool. The node replaces silent samplers before the agent gives it up."""
+        """Arguments of a pool. The node replaces silent samplers before the agent drops it."""
         shapes = [self.shape(len(task.lanes)) for task in tasks]
         limit_s, pin = self.patience.timeout_s, self.task.core is not None
         patience = self.patience._replace(timeout_s=limit_s and limit_s / 3)
