@@ -1,4 +1,4 @@
-"""The launcher of sweeps: one process a job, cores of its own for each job, sweeps that resume.
+"""The launcher of sweeps: one process and separate cores for each job, sweeps that resume.
 
     settings.py      every key of hydra.launcher
     launch.py        a launch from start to end: which jobs run, which are complete or refused
@@ -10,6 +10,6 @@
     records.py       a sweep's directory: locks, manifest.json and index.csv, progress
     screen.py        the table on a terminal, or plain lines
 
-It works for any Hydra application, and imports nothing of `walle` but what every room knows;
+It works for any Hydra application, and imports only the parts of `walle` that every room uses;
 `hydra_plugins.walle_launcher` registers it.
 """

@@ -1,4 +1,4 @@
-"""The cores, GPUs and threads of a sweep: how many a job needs, and which ones it gets."""
+"""The cores, GPUs and threads of a sweep: what each job needs and gets."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Need(NamedTuple):
 def need(config: Mapping[str, Any]) -> Need:
     """Finds what a job needs from walle's keys in its config; one core without such keys.
 
-    Cores: one for each sampler process or one for each thread that learns, whichever are more: in
-    lock-step one kind waits while the other works. Both if learners learn while samplers collect
+    Cores: the larger of the number of sampler processes and of learning threads: in lock-step one
+    group waits while the other works. Both if learners learn while samplers collect
     (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores if the
     number of samplers or learners is left open.
     GPUs: one for each learner process when `device` names CUDA.
@@ -72,8 +72,8 @@ class Resources(NamedTuple):
 class Allocator:
     """Hands out cores and GPUs to jobs, strictly in the jobs' order.
 
-    No job overtakes an earlier one, however small it is: the order of a sweep is part of its
-    design, and a large job might wait for ever otherwise.
+    No job overtakes an earlier one, however small: the order of a sweep is part of its design, and
+    a large job might otherwise wait forever.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Allocator:
         return len(self._waiting)
 
     def stop(self) -> None:
-        """Drops the waiting jobs: none of them will start."""
+        """Drops the waiting jobs, which will not start."""
         self._waiting.clear()
         self.stopped = True
 
@@ -118,7 +118,7 @@ class Allocator:
         del self._granted[job]
 
     def settle(self, job: int, state: str) -> None:
-        """Notes in which state a job has ended for good; no other worker waits for it here."""
+        """Records a job's final state; no other worker waits for it here."""
 
     def _take(self, grant: Grant) -> Grant:
         self._waiting.remove(grant.job)
@@ -147,7 +147,7 @@ class Allocator:
 def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
     """The cores of `hydra.launcher.cores`, or all usable ones, in the order to hand them out.
 
-    Raises `ValueError` if it names a core that this process may not use, none, or one twice.
+    Raises `ValueError` if it names an unusable core, no core, or a core twice.
     """
     usable = sorted(os.sched_getaffinity(0))
     cores = usable_cores() if wanted is None else list(wanted)

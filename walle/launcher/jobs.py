@@ -1,4 +1,4 @@
-"""The processes of a sweep's jobs: the fork server, a job's supervisor, the job, and how it ended.
+"""The processes of a sweep's jobs: the fork server, a job's supervisor, and the job.
 
 The fork server has imported everything once, and every job is a fork of it. The launcher starts it
 as `python -c "from ... import main; main(...)"` in a session of its own, with the jobs' thread
@@ -9,9 +9,9 @@ settings already in its environment. For each job it forks a supervisor, which f
 
 The supervisor adopts every orphan below it, and ends them all with the job. Over the link the
 launcher sends signals for the job, and the supervisor reports how the job ended. When the launcher
-dies, by whatever signal, the link closes, and the supervisor asks the job to end (SIGTERM), so that
-the job can write a checkpoint, and kills it after `ORPHAN_GRACE_S`. When the supervisor dies, the
-kernel kills the job.
+dies, for whatever reason, the link closes, and the supervisor asks the job to end (SIGTERM), so
+that the job can write a checkpoint, and kills it after `ORPHAN_GRACE_S`. When the supervisor dies,
+the kernel kills the job.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def one_line(error: BaseException) -> str:
 
 
 def send_signal(link: Connection, signum: int) -> None:
-    """Sends a signal to the main process of a job; does nothing once that has ended."""
+    """Sends a signal to the main process of a job; does nothing if it has ended."""
     with contextlib.suppress(ConnectionError):
         link.send(signum)
 
@@ -179,7 +179,7 @@ def preparation(
 
 
 class ForkServer:
-    """A process that has imported everything, and forks one job after the other."""
+    """A process that has imported everything and forks the jobs."""
 
     def __init__(self, wanted: bytes, environ: Mapping[str, str], lock_fd: int) -> None:
         """Starts the process in this environment, with its `preparation`; waits until it is ready.
@@ -216,7 +216,7 @@ class ForkServer:
             raise ConfigError(failure)
 
     def start(self, request: Request) -> Connection:
-        """Starts a job; starts another process first if this one was killed.
+        """Starts a job; first restarts this process if it was killed.
 
         Returns the link to the job's supervisor, which becomes readable when the job ends.
         """

@@ -60,7 +60,7 @@ class Launch:
     ) -> None:
         """Checks the settings; ends with code 2 when one is wrong.
 
-        With `resume=false`, gives the sweep an unused directory.
+        With `resume=false`, chooses an unused directory for the sweep.
         """
         self._settings, self._context, self._config = settings, context, config
         fast_loader(context)  # before the sweeper composes its jobs
@@ -276,7 +276,7 @@ class Launch:
 
 
 def make_backend(settings: WalleLauncherConf) -> LocalBackend | WorkersBackend:
-    """The backend of the settings; raises `ValueError` where it cannot work."""
+    """The backend of the settings; raises `ValueError` if it cannot work."""
     if sys.platform != "linux":
         raise ValueError(
             f"the walle launcher needs Linux to pin jobs and to end all their processes, and this "
@@ -295,7 +295,7 @@ def refuse(error: Exception | str) -> NoReturn:
 
 
 def repeats_text(overrides: Sequence[Sequence[str]], indices: Sequence[int]) -> str:
-    """One line about the jobs that repeat another job's configuration: those of equal `indices`."""
+    """One line about jobs that repeat another job's configuration, which have equal `indices`."""
     groups: dict[int, list[str]] = {}
     for job, index in zip(overrides, indices, strict=True):
         text = " ".join(override.removeprefix("++") for override in job)
@@ -310,7 +310,7 @@ def repeats_text(overrides: Sequence[Sequence[str]], indices: Sequence[int]) -> 
 def job_return(job: Job, verdict: Verdict | None) -> JobReturn:
     """How a job ended, in the form that Hydra's sweepers expect.
 
-    Without a verdict, the job was only planned, or runs elsewhere: no value.
+    Without a verdict the job was only planned or runs elsewhere, and has no value.
     """
     overrides = [str(override) for override in job.config.hydra.overrides.task]
     if verdict is None:

@@ -1,9 +1,9 @@
 """From overrides to a plan: jobs composed, checked and numbered, which of them run, in which order.
 
-A machine drifts: for minutes a neighbour takes a part of a core, or a hot core slows down. A sweep
-that ran all seeds of one value before the next value would mistake such a drift for an effect of
-the value. In blocks, every value runs once before any runs a second time: a drift meets all of
-them, and the values of one block can be compared with each other.
+A machine's speed drifts: for minutes another program takes part of a core, or a hot core slows
+down. A sweep that ran all seeds of one value before the next value would mistake such a drift for
+an effect of the value. In blocks, every value runs once before any runs a second time: a drift
+affects all of them, and the values of one block are comparable.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ StopRule = Callable[..., str | None]
 
 
 class FastLoader:
-    """Hydra's loader with a quicker `load_sweep_config`, which returns the same configs.
+    """Hydra's loader with a faster `load_sweep_config` that returns the same configs.
 
     Hydra composes every job from its files, which takes a tenth of a second with walle's groups,
     and its sweeper composes each job once more to check it. Here Hydra composes every combination
@@ -108,7 +108,7 @@ class FastLoader:
     def load_sweep_config(
         self, master_config: DictConfig, sweep_overrides: list[str]
     ) -> DictConfig:
-        """The config of a job, for the caller alone."""
+        """The config of a job; the caller may change it."""
         master, overrides = master_config, sweep_overrides
         parsed = self._parser.parse_overrides(overrides)
         values = [override for override in parsed if self._sets_value(override)]
@@ -157,7 +157,7 @@ def fast_loader(context: HydraContext) -> FastLoader:
 def compose(
     context: HydraContext, master: DictConfig, overrides: Sequence[str], ignore: Sequence[str]
 ) -> Job:
-    """Composes a job, which `numbered` completes; `ignore` names keys not of its identity."""
+    """Composes a job, which `numbered` completes; `ignore` names keys outside its identity."""
     config = fast_loader(context).load_sweep_config(master, list(overrides))
     written = written_values(config)
     values = comparable_values(config) if "${" in as_json(written) else written
@@ -167,7 +167,7 @@ def compose(
 
 
 def written_values(config: DictConfig) -> dict[str, Any]:
-    """The task's part of a config as it is written, with its interpolations."""
+    """The task's part of a config as written, with its interpolations."""
     content = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
     return {key: value for key, value in cast(dict[str, Any], content).items() if key != "hydra"}
 
@@ -251,9 +251,9 @@ def swept_keys(
 ) -> set[str]:
     """Finds the names of the overrides along which the sweep's jobs differ.
 
-    Those with several values on the command line or in the sweeper's settings, and those whose
-    value differs between the jobs: an adaptive sweeper chooses the values by itself. A name that
-    only one choice has, such as `ppo.clip`, counts as `algo.clip`, which the jobs have.
+    They have several values on the command line or in the sweeper's settings, or differ between
+    jobs, as an adaptive sweeper chooses values by itself. A name of a single choice, such as
+    `ppo.clip`, counts as `algo.clip`, which the jobs have.
     """
     values = [dict(text.lstrip("+~").partition("=")[::2] for text in job) for job in jobs]
     names = {name for job in values for name in job}
@@ -287,9 +287,9 @@ def numbered(
     sweep_dir: str | None,
     gpus: Sequence[str],
 ) -> list[Job]:
-    """Gives the jobs their labels and directories: in `sweep_dir`, or in those of their configs.
+    """Sets the jobs' labels and directories, in `sweep_dir` or in those of their configs.
 
-    Refuses a job that cannot have its directory, or the GPUs that it needs.
+    Refuses a job that cannot use its directory or get the GPUs that it needs.
     """
     jobs: dict[str, Job] = {}
     for job, num in zip(composed, nums, strict=True):
@@ -330,7 +330,7 @@ class ChoiceSettings:
     """Settings of single choices of a group: `ppo.clip=0.1` in a sweep over `algo=ppo,a2c`.
 
     Such an override becomes `algo.clip=0.1` in the jobs with algo=ppo, and is dropped from all
-    others. Records, hashes and figures therefore hold only the settings that a job has in the end.
+    others. Records, hashes and figures therefore hold only a job's final settings.
     """
 
     def __init__(self, context: HydraContext, master: DictConfig, group: str | None) -> None:
@@ -349,7 +349,7 @@ class ChoiceSettings:
         self._requested = set(re.findall(r"[\w-]+", values))
 
     def resolved(self, overrides: Sequence[str]) -> list[str]:
-        """The overrides of a job with those of its own choice in their final form."""
+        """A job's overrides, those of its choice in their final form."""
         matches = {text: match for text in overrides if (match := self._match(text))}
         plain = [text for text in overrides if text not in matches]
         if not matches:
@@ -395,7 +395,7 @@ class ChoiceSettings:
 def assign_numbers(
     known: Sequence[Identity], wanted: Sequence[Identity], first_free: int = 0
 ) -> list[int]:
-    """Gives every wanted job the number of the known job that it equals, or a new number."""
+    """Numbers every wanted job like the known job that it equals, or with a new number."""
     by_hash = {job.config_hash: job for job in known}
     by_overrides = {frozenset(job.overrides): job for job in known}
     free = max([first_free - 1, *(job.num for job in known)]) + 1
@@ -416,7 +416,7 @@ def assign_numbers(
 def refuse_other_base(
     known: Sequence[Identity], wanted: Sequence[Identity], swept: Collection[str]
 ) -> None:
-    """Raises `ConfigError` where a key that is not swept has changed.
+    """Raises `ConfigError` if a key that is not swept has changed.
 
     `swept` names the overrides along which the sweep's jobs differ, now or earlier.
     """
@@ -457,7 +457,7 @@ def can_resume(job: Job) -> bool:
 
 
 def quoted(text: str) -> str:
-    """The text as the value of an override, in quotation marks where Hydra needs them."""
+    """The text as the value of an override, quoted where Hydra needs it."""
     return text if PLAIN.fullmatch(text) else "'" + text.replace("'", "\\'") + "'"
 
 
@@ -495,8 +495,8 @@ def measures_time(jobs: Sequence[Job], swept: Collection[str]) -> bool:
 def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) -> list[int]:
     """Numbers the repeats of a sweep, from 0; returns the number of each job's repeat.
 
-    Repeats differ in `key`, as `seed`; jobs without it belong to one repeat. `known` has the
-    numbers that repeats have already, by the key's value as JSON.
+    Repeats differ in `key`, such as `seed`; jobs without it belong to one repeat. `known` has the
+    existing numbers of repeats, by the key's value as JSON.
     """
     numbers = dict(known)
     for config in configs:

@@ -43,9 +43,9 @@ def launcher_locked(sweep: Path) -> AbstractContextManager[int]:
 def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> AbstractContextManager[int]:
     """Locks the sweep's directory for the jobs of this launcher; the lock ends with the last job.
 
-    The jobs of a launcher that was killed end a moment later than the launcher: waits for that up
-    to `wait_s` seconds, then raises `LockedError`. Workers share the lock. A process that inherits
-    the yielded file descriptor keeps the lock until it ends.
+    The jobs of a killed launcher end a moment later than the launcher: waits up to `wait_s` seconds
+    for them, then raises `LockedError`. Workers share the lock. A process that inherits the yielded
+    file descriptor keeps the lock until it ends.
     """
     refusal = LockedError(
         f"jobs of a launcher that was killed are still running in {sweep}: end them"
@@ -87,7 +87,7 @@ class JobRecord(NamedTuple):
 
 
 class Manifest(NamedTuple):
-    """The jobs of a sweep, over all its launches."""
+    """The jobs of all launches of a sweep."""
 
     swept: tuple[str, ...]  # names of the overrides along which the jobs differ
     settings: dict[str, Any]  # of the latest launch: order, repeat, exclusive, cores, gpus, threads
@@ -162,9 +162,9 @@ def read_manifest(sweep: Path) -> Manifest:
 
 
 def resume_text(manifest: Manifest, resumable: int = 0) -> str:
-    """How to run the jobs that are not complete, `resumable` of which have a checkpoint.
+    """How to run the incomplete jobs, `resumable` of which have a checkpoint.
 
-    The last command line, with the overrides that it lacks.
+    It is the last command line plus any missing overrides.
     """
     some = f" ({count_text(resumable, 'job')} from a checkpoint)" if resumable else ""
     last = manifest.launches[-1] if manifest.launches else {}
@@ -177,7 +177,7 @@ def resume_text(manifest: Manifest, resumable: int = 0) -> str:
 def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
     """True when a job of that config is complete and status.json holds its return value.
 
-    A run of walle writes both itself, so it counts even if its launcher was killed before its end.
+    A run of walle writes both itself, so it counts even if its launcher was killed first.
     """
     own = status.get("state") == "completed" and status.get("config_hash") == config_hash
     return own and "return_value" in status
@@ -280,7 +280,7 @@ class Progress(NamedTuple):
 
 
 def read_progress(job: Path) -> Progress:
-    """Reads how far a run has come; all None for a job without iterations.csv."""
+    """Reads a run's progress; all None for a job without iterations.csv."""
     row = _last_row(job / "iterations.csv")
     row["eval_mean"] = _last_row(job / "eval.csv").get("return_mean", "")
     numbers: dict[str, Any] = {name: finite_number(row.get(name)) for name in Progress._fields}
@@ -290,7 +290,7 @@ def read_progress(job: Path) -> Progress:
 
 
 def finite_number(cell: Any) -> float | None:
-    """The cell's number; None for an empty cell, NaN, and the words of another application."""
+    """The cell's number; None for an empty cell, NaN, and text of another application."""
     try:
         value = float(cell)
     except (TypeError, ValueError):

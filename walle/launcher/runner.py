@@ -106,8 +106,8 @@ class Runner:
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
         """Runs until every job has ended or the sweep was stopped; returns their ends by index.
 
-        A job that never started is left out. Signals that ask for the end grow in `ending`, those
-        for a checkpoint in `saving`, which is emptied.
+        A job that never started is left out. Signals to end are appended to `ending`, signals to
+        save to `saving`, which is emptied.
         """
         while True:
             self._pass_on(ending)
@@ -260,8 +260,8 @@ def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
     """Prepares the job's directory and status.json for the next attempt.
 
     The job reads from the field `resume` whether to continue from the checkpoint in its directory;
-    where it is false, the files of the last attempt are set aside. Returns the launcher's fields of
-    status.json that are known at the start.
+    if it is false, the files of the last attempt are moved to attempts/. Returns the launcher's
+    fields of status.json that are known at the start.
     """
     attempts = (read_status(job.directory).get("attempts") or 0) + 1
     record = {
@@ -300,10 +300,10 @@ class CoreSpeeds(NamedTuple):
 
 
 def others_clock(cores: Sequence[int]) -> OthersBusy:
-    """Starts to count the processor time that other programs use on some cores.
+    """Starts counting the processor time that other programs use on some cores.
 
-    The function that it returns takes the processor seconds of the work that is not counted, and
-    returns the mean number of cores that other programs have kept busy; None if it is unknown.
+    Returns a function that takes the processor seconds to exclude and returns the mean number of
+    cores kept busy by other programs; None if unknown.
     """
     before_s, start_s = busy_s(cores), time.monotonic()
 
@@ -326,7 +326,7 @@ def time_on(core: int) -> float:
 
 
 def core_speeds(cores: Sequence[int], stop: Collection[int] = ()) -> CoreSpeeds | None:
-    """Times the same work on one core after the other, several times round; None if stopped."""
+    """Times the same work on each core in turn, several times over; None if stopped."""
     times_s: dict[int, list[float]] = {core: [] for core in cores}
     allowed = os.sched_getaffinity(0)
     others_busy, own_s = others_clock(cores), time.thread_time()
@@ -349,8 +349,8 @@ def checked_machine(
     """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
 
     The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`), and `notes`,
-    sentences on what makes the sweep's times uncertain, which are logged too. A check ends early
-    when something is in `stop`.
+    sentences, also logged, on what makes the sweep's times uncertain. A check ends early when
+    `stop` is not empty.
     """
     checks: dict[str, CoreSpeeds | None] = {}
     logged: set[str] = set()
@@ -383,7 +383,7 @@ def machine_notes(
 ) -> list[str]:
     """Sentences for the user; empty where all cores were equal, steady and free.
 
-    `ran` has the content of status.json of each job that ran, by its number.
+    `ran` holds the status.json of each job that ran, by its number.
     """
     notes: list[str] = []
 
@@ -429,5 +429,5 @@ def machine_notes(
 
 
 def is_busy(others_busy: float | None, cores: int) -> bool:
-    """True when other programs took more of the cores than a quiet machine's do."""
+    """True when other programs used more of the cores than on a quiet machine."""
     return others_busy is not None and others_busy > BUSY_CORES + BUSY_SHARE * cores

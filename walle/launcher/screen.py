@@ -50,7 +50,7 @@ def ending_text(verdict: Verdict) -> str:
 
 
 class Screen:
-    """Shows a table of the running jobs and of those that ended last, if it has a terminal.
+    """Shows a table of the running and the most recently ended jobs, if it has a terminal.
 
     Elsewhere it prints a line when a job starts and when it ends.
     """
@@ -114,7 +114,7 @@ class Screen:
         self._live.update(table, refresh=True)
 
     def stop(self, message: str) -> None:
-        """No further job starts; `message` says why."""
+        """No further job starts; `message` is the reason."""
         self._stopped = True
         self.warn(message)
 
@@ -133,9 +133,8 @@ class Screen:
     def remaining_s(self, running: Mapping[int, float | None], waiting: int) -> float | None:
         """Seconds until the sweep ends; None before an estimate is possible, and after a stop.
 
-        Waiting jobs, and running jobs without an estimate of their own, are expected to take as
-        long as the jobs that have ended took on average. Before the first job has ended, they are
-        expected to take as long as the running jobs with an estimate.
+        Waiting jobs, and running jobs without an estimate, are assumed to take the mean time of the
+        ended jobs or, before the first has ended, of the running jobs with an estimate.
         """
         age_s = {num: time.monotonic() - self._started[num] for num in running}
         known = [age_s[num] + left_s for num, left_s in running.items() if left_s is not None]
@@ -150,7 +149,7 @@ class Screen:
     def progress_text(
         self, running: Mapping[int, float | None], waiting: int, note: str = ""
     ) -> str:
-        """`3 of 8 ended`, a note, and `, about 3 min left` where that is known."""
+        """`3 of 8 ended`, a note, and `, about 3 min left` if known."""
         left_s = self.remaining_s(running, waiting)
         left = f", about {duration_text(left_s)} left" if left_s else ""
         ended = self._done_before + len(self._ended)  # without those that are tried again
@@ -158,7 +157,7 @@ class Screen:
 
 
 def job_table(rows: Iterable[Row]) -> Table:
-    """The table of the jobs, without the columns that no job fills."""
+    """The table of the jobs, without empty columns."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""The launcher's settings: every key of `hydra.launcher`, and which values it may have."""
+"""The launcher's settings: every key of `hydra.launcher` and its allowed values."""
 
 # ruff: noqa: UP006, UP035, UP045  OmegaConf reads these spellings of types only
 
@@ -14,12 +14,12 @@ STALE_BEATS = 9  # a worker has vanished when it has been silent for as many hea
 
 
 class BackendError(ConfigError):
-    """A sweep cannot run where it was asked to; the message is one line."""
+    """A sweep cannot run on the requested backend; the message is one line."""
 
 
 @dataclass
 class SlurmConf:
-    """Every key of `hydra.launcher.slurm`, with its default: what to ask Slurm for."""
+    """Every key of `hydra.launcher.slurm`, with its default: the request to Slurm."""
 
     # Partition, as sbatch takes it; null: the cluster's default. `sinfo` lists them.
     partition: Optional[str] = None
@@ -58,7 +58,7 @@ class SlurmConf:
 
 @dataclass
 class RayConf:
-    """Every key of `hydra.launcher.ray`, with its default: what to ask a Ray cluster for."""
+    """Every key of `hydra.launcher.ray`, with its default: the request to a Ray cluster."""
 
     # The cluster: auto, the one that this machine has joined; host:port; null, a Ray of the
     # command's own on this machine, which ends with the command.

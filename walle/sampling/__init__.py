@@ -1,1 +1,1 @@
-"""How rollouts and policies travel between the samplers and the agent."""
+"""Transfer of rollouts and policies between the samplers and the agent."""

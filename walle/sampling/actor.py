@@ -54,7 +54,7 @@ class Actor:
             self._forward = lambda x: forward(encode(x))
 
     def forget(self, lanes: BoolArray) -> None:
-        """Clears the memory of the marked lanes ([L]); call it where an episode begins."""
+        """Clears the memory of the marked lanes ([L]); call it where an episode starts."""
         self.state[lanes] = 0
 
     def dist_params(self, obs: AnyArray) -> Tensor:

@@ -29,9 +29,9 @@ def collect(
 ) -> list[Fault]:
     """Fills `out` from step `first` on; `out.obs[first]` must hold the current observations.
 
-    The policy draws with `noise`, [T - first, L, *N]. Does not write `lane`, `policy_version` and,
-    without a fault, `state`. Returns the faults that `env.on_error=reset` tolerated.
-    Raises RolloutError if an observation, a reward or the policy's output is not finite.
+    The policy draws with `noise`, [T - first, L, *N]. Does not write `lane`, `policy_version` or,
+    without a fault, `state`. Returns the faults that `env.on_error=reset` tolerated. Raises
+    RolloutError if an observation, a reward or the policy's output is not finite.
     """
     policy, actions = actor.policy, torch.from_numpy(out.action[first:])
     dist_params = torch.empty(*out.reward[first:].shape, policy.dist_params_size)
@@ -114,7 +114,7 @@ def _step_again(
 
 
 def check_finite(rollout: Rollout) -> None:
-    """Raises RolloutError for the first number that learning uses and that is not finite."""
+    """Raises RolloutError for the first non-finite number that learning uses."""
     used = (rollout.reward, rollout.obs, rollout.final_obs[rollout.ended], rollout.log_prob)
     # A sum is quick. It is finite if all numbers are, unless it overflows.
     if all(math.isfinite(torch.from_numpy(values).sum()) for values in used):
@@ -174,7 +174,7 @@ class LaneSampler:
         """Collects the rollout of a round under `snapshot` into the arrays of `out`.
 
         It has `snapshot.rollout_steps` steps, or as many as `out` can hold if that is None. The
-        result depends on the lanes' states before it, `snapshot` and `round_` alone.
+        result depends only on the lanes' states before it, `snapshot` and `round_`.
         """
         steps = snapshot.rollout_steps or len(out.reward)
         rollout = out.between(0, steps)
@@ -196,8 +196,8 @@ class LaneSampler:
         """Writes what the lanes' future depends on, besides the last observation.
 
         `states`, [L, W], receives `Lanes.state`, and `memory`, [L, S], the policy's memory. Returns
-        the bytes written of each lane's state; 0 if that was not worth its time now: then the agent
-        repeats the actions since the last states.
+        the bytes written of each lane's state; 0 if exporting was not worth the time: the agent
+        then repeats the actions since the last states.
         """
         memory[:] = self._actor.state
         start = time.perf_counter()

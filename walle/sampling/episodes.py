@@ -2,8 +2,8 @@
 
 The method is Frans & Hafner's. Before a round the number of episodes is set to the wanted steps
 divided by the mean episode length of the previous round, and split among the lanes. Every lane is
-reset before each round with a seed for that lane and round. So the steps of a lane after its last
-episode, while other lanes still run, change nothing, and a round does not depend on `sampler.n`.
+reset before each round with a seed for that lane and round. A lane's steps after its last episode,
+while other lanes still run, therefore have no effect, and a round does not depend on `sampler.n`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lanes between two rounds, as values: any sampler may continue from them, with the same bits."""
+"""Lanes between two rounds, as values: any sampler can continue from them bit for bit."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def deal(blocks: Sequence[LaneBlock], numbers: Sequence[int]) -> Blocks:
 
 
 def replayed(block: LaneBlock, env: EnvSpec, seed: int) -> LaneBlock:
-    """The block with an up-to-date state, found by repeating its actions in lanes of its own."""
+    """The block with an up-to-date state, computed by repeating its actions in separate lanes."""
     if not len(block.actions) and block.state.size:
         return block
     numbers, obs = block.numbers.tolist(), block.obs
@@ -99,7 +99,7 @@ class LaneBook:
         self._blocks, self._saved = list(starts), saved
 
     def advance(self, sampler: int, slot: Slot) -> None:
-        """Notes the rollout in `slot`, the sampler's next one."""
+        """Records the rollout in `slot`, the sampler's next one."""
         self._blocks[sampler] = self.after(sampler, [slot])
 
     def round(self, sampler: int) -> int:
@@ -107,7 +107,7 @@ class LaneBook:
         return max(block.round for block in self._blocks[sampler])
 
     def after(self, sampler: int, slots: Sequence[Slot]) -> Blocks:
-        """The lanes of a sampler after the rollouts in `slots`, which are not noted yet."""
+        """The lanes of a sampler after the rollouts in `slots`, which are not recorded yet."""
         blocks = self._blocks[sampler]
         for slot in slots:
             blocks = self._advanced(blocks, slot)

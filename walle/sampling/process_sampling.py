@@ -1,4 +1,4 @@
-"""Sampling on this machine: by N processes, which two queues connect to the agent, or by its own.
+"""Sampling on this machine: in N processes, connected to the agent by two queues, or in the agent.
 
 Also decides how many lanes each process steps, in proportion to the samplers' recent speeds.
 """
@@ -45,11 +45,11 @@ class Dealer:
         self._speeds: npt.NDArray[np.float64] | None = None
 
     def note(self, steps: Sequence[int], seconds: Sequence[float]) -> None:
-        """Notes the environment steps of a round and the seconds of work, by sampler."""
+        """Records the environment steps of a round and the seconds of work, by sampler."""
         self._steps, self._seconds = self._steps + steps, self._seconds + seconds
 
     def deal(self) -> list[int] | None:
-        """The numbers of lanes from now on, by sampler; None if they stay.
+        """The new numbers of lanes, by sampler; None if they do not change.
 
         The round ends soonest if each lane in turn goes to the sampler that would finish it first.
         """
@@ -149,7 +149,7 @@ class ProcessSampling(Sampling):
         return round_
 
     def _balance(self, dealer: Dealer) -> None:
-        """Deals lanes anew where samplers differ in speed.
+        """Redistributes lanes if samplers differ in speed.
 
         It takes effect in the first round that no sampler can have started yet. With a lag there
         are rounds before it that are not received yet, so the samplers wait for their lanes.
@@ -203,7 +203,7 @@ class ProcessSampling(Sampling):
         return assemble_round(received, self._tasks, None if most is None else dropped)
 
     def release(self, item: Received) -> None:
-        """Notes where a rollout left its lanes, and returns the slot to the sampler."""
+        """Records the lanes' state after a rollout, and returns the slot to the sampler."""
         self.lanes.advance(item.sampler, item.slot)
         self._experience.release(item)
 

@@ -1,6 +1,6 @@
 """The queues between agent and samplers: filled slots one way, policies the other way.
 
-Nothing is pickled in a round: samplers write rollouts in place into shared memory, policies are
+Nothing is pickled in a round: samplers write rollouts directly into shared memory, policies are
 vectors there, and pipes carry only small numbers. A pipe reads as closed when the process at its
 other end dies, so no process waits for a dead one. A pipe also orders memory: shared memory written
 before a message is visible when the message arrives.
@@ -55,7 +55,7 @@ class SlotWriter:
         return self._free.popleft()
 
     def dealt(self, round_: int) -> Blocks | None:
-        """The sampler's lanes from this round on if they are dealt anew before it, else None."""
+        """The sampler's lanes from this round on if they are redistributed before it, else None."""
         while self._from_agent.poll() or (self._deal_round == round_ and not self._deal_bytes):
             self._read_message()
         if self._deal_round != round_ or not self._deal_bytes:
@@ -210,7 +210,7 @@ class ExperienceQueue:
         self._send(received.sampler, NUMBER.pack(received.number))
 
     def announce_deal(self, sampler: int, round_: int) -> None:
-        """Lets the sampler wait before that round until its lanes are dealt."""
+        """Makes the sampler wait before that round until its lanes are dealt."""
         self._send(sampler, DEALT.pack(DEAL, round_, 0))
 
     def deal(self, sampler: int, round_: int, blocks: Blocks) -> None:

@@ -69,7 +69,7 @@ class SamplerTask:
         return replace(self, lanes=tuple(numbers), start=blocks)
 
     def build(self, *, anew: bool) -> LaneSampler | EpisodeSampler:
-        """Makes the lanes and the actor: in new episodes if `anew`, else continuing from `start`.
+        """Makes the lanes and the actor: with new episodes if `anew`, else continuing from `start`.
 
         Raises RestoreError if the environment does not continue from there.
         """
@@ -140,7 +140,7 @@ class SlotFiller:
         self.timer = Timer(SAMPLER_SECTIONS, trace=task.trace is not None, board=board)
 
     def deal(self, blocks: Blocks) -> None:
-        """Continues with other lanes; RestoreError if the environment does not."""
+        """Continues with other lanes; RestoreError if the environment cannot."""
         self.timer.switch("other")
         self._sampler.lanes.close()
         self._task = self._task.dealt(blocks)

@@ -1,4 +1,4 @@
-"""The interface of the agent to the samplers, and the log of what happens to them."""
+"""The agent's interface to the samplers, and the log of their events."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ Event = Replacement | NodesInUse | str
 
 
 class EventLog:
-    """What happens to samplers, kept until somebody listens."""
+    """The events of samplers, kept until a listener is set."""
 
     def __init__(self) -> None:
         self._kept: list[Event] = []
         self._listener: Callable[[Event], None] = self._kept.append
 
     def listen(self, listener: Callable[[Event], None]) -> None:
-        """Sends what was kept, and everything from now on, to `listener`."""
+        """Sends all kept and future events to `listener`."""
         self._listener = listener
         while self._kept:
             listener(self._kept.pop(0))
 
     def report(self, event: Event) -> None:
-        """Passes an event on."""
+        """Forwards an event."""
         self._listener(event)
 
     def replaced(self, worker: str, round_: int, how: str, *, exact: bool = True) -> None:
@@ -78,7 +78,7 @@ class EventLog:
 
 
 class Patience(NamedTuple):
-    """What to do when samplers die, are silent, or differ in speed."""
+    """How to handle samplers that die, are silent, or differ in speed."""
 
     balance: bool  # whether lanes are dealt in proportion to the samplers' speeds
     restarts: int  # the most replacements in a run

@@ -131,7 +131,7 @@ class Ring:
         self._arena = Arena(layout(shape) * slots)
 
     def views(self, lanes: int | None = None) -> list[Slot]:
-        """All slots; if `lanes` is given, for rollouts of so many lanes from now on."""
+        """All slots; if `lanes` is given, for rollouts of that many lanes from now on."""
         if lanes is not None:
             self._shape = self._shape._replace(lanes=lanes)
             self._arena.layout = layout(self._shape) * self.slots
@@ -143,8 +143,8 @@ class Ring:
 def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) -> None:
     """Raises ConfigError if rounds need more memory than there is: the kernel would kill the run.
 
-    The slots lie in anonymous shared memory, which no size of /dev/shm bounds. The machine's memory
-    and the limits of control groups (containers, Slurm) do.
+    The slots are in anonymous shared memory, bounded not by the size of /dev/shm but by the
+    machine's memory and the limits of control groups (containers, Slurm).
     """
     needed, there = slots * sum(shape.bytes for shape in shapes), memory_bytes()
     if needed > there:

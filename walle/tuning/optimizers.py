@@ -1,4 +1,4 @@
-"""Optuna's samplers and pruners by their names, and what a pruner sees of running jobs."""
+"""Optuna's samplers and pruners by name, and a pruner's view of running jobs."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def make_sampler(
 ) -> BaseSampler:
     """Makes the sampler for one trial.
 
-    A trial's random numbers follow from the seed and the trial's number. A search that was
-    interrupted therefore resumes with the trials that it would have had, and no two launchers that
-    share a study draw the same numbers.
+    A trial's random numbers depend on the seed and the trial's number. An interrupted search
+    therefore resumes with the same trials, and launchers that share a study never draw the same
+    numbers.
     """
     sampler, options = _class(setting, "sampler")
     parameters = inspect.signature(sampler).parameters
@@ -53,7 +53,7 @@ def make_sampler(
 
 
 def make_pruner(setting: Any) -> BasePruner:
-    """Makes the pruner of the setting `pruner`; one that prunes nothing for None."""
+    """Makes the pruner of the setting `pruner`; None prunes nothing."""
     if setting is None:
         return NopPruner()
     pruner, options = _class(setting, "pruner")
@@ -127,7 +127,7 @@ def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
 
     The value of a trial at an evaluation is the median over the seeds that have started, once all
     of them have reached it. New values are reported to Optuna, and the pruner is asked after each
-    of them. The last evaluation is the result itself and prunes nothing.
+    of them. The last evaluation is the result itself and cannot prune.
     """
     jobs: dict[int, dict[int, Job]] = {trial.number: {} for trial in trials.values()}
     # An earlier launch may have reported some evaluations of a trial.
@@ -162,9 +162,8 @@ def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
 def evaluations(job: Job) -> dict[int, float]:
     """The mean return of each evaluation of a job so far, by its number, without the last one.
 
-    With the key `eval.every`, an evaluation's number counts how many such intervals had passed:
-    runs whose rounds have other lengths are compared at the same point. Otherwise it is its row,
-    from 1.
+    With the key `eval.every`, an evaluation's number counts the intervals passed: runs with
+    different round lengths are compared at the same point. Otherwise it is its row, from 1.
     """
     file = job.directory / "eval.csv"
     if not file.exists():

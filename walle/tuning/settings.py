@@ -1,4 +1,4 @@
-"""The sweeper's settings: every key of `hydra.sweeper`, and which values it may have."""
+"""The sweeper's settings: every key of `hydra.sweeper` and its allowed values."""
 
 # ruff: noqa: UP006, UP035, UP045  OmegaConf reads these spellings of types only
 

@@ -75,7 +75,7 @@ class Search:
         )
 
     def __call__(self, arguments: Sequence[str]) -> None:
-        """Runs the trials that the study still lacks.
+        """Runs the trials still missing from the study.
 
         Raises:
             SystemExit: with code 2 when nothing could be started, 1 when too many jobs failed or no
@@ -243,8 +243,8 @@ def trial_table(study: Study) -> str:
 def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) -> DictConfig:
     """The best trial's settings as an experiment.
 
-    It holds what was searched, and whatever else differs from the primary config. An application
-    without a primary config of that name has no defaults.
+    It holds the searched settings and any others that differ from the primary config. An
+    application without a primary config of that name has no defaults.
     """
     loader: Any = context.config_loader
     job = loader.load_sweep_config(config, list(best.user_attrs.get(OVERRIDES, [])))
@@ -287,7 +287,7 @@ def job_end(result: JobReturn, sweep: Path) -> JobEnd:
 
 
 def read_seeds(settings: WalleOptunaConf, space: Space, config: DictConfig) -> list[int] | None:
-    """The seeds of each trial; None for jobs with the seed that they have."""
+    """The seeds of each trial; None if jobs keep their seed."""
     if "seed" in space.distributions:
         raise ConfigError(
             f"seed={space.written['seed']}: the best seed says nothing about settings; for the "
@@ -383,7 +383,7 @@ class JobEnd(NamedTuple):
 
 
 def only_search(sweep: Path) -> AbstractContextManager[int]:
-    """Keeps every other search out of a sweep's directory in the body, or raises `ConfigError`."""
+    """Locks a sweep's directory against other searches, or raises `ConfigError`."""
     sweep.mkdir(parents=True, exist_ok=True)
     error = ConfigError(
         f"another search is running in {sweep}: wait for it or end it; to share its study, use "
@@ -406,7 +406,7 @@ class Study:
     ) -> None:
         """Opens the study; makes it if the journal does not hold it.
 
-        All launchers of a study must have `search` in common, as JSON holds it.
+        All launchers of a study must have the same `search`, compared as JSON.
 
         Raises:
             ConfigError: the journal holds another study of this name, or is damaged.
@@ -441,7 +441,7 @@ class Study:
     def ask(self, count: int) -> list[Trial]:
         """The next trials, at most `count`: first those that were interrupted in an earlier launch.
 
-        Each has a value for every key of the search space; a trial keeps those that it has.
+        Each has a value for every key of the search space; a trial keeps existing values.
         """
         sampler, seed = self._settings.sampler, self._settings.seed
         trials = [self._interrupted.pop(0) for _ in range(min(count, len(self._interrupted)))]
@@ -505,7 +505,7 @@ class Study:
         return state
 
     def elsewhere(self) -> list[str]:
-        """The directories of other launchers with trials that have not ended."""
+        """The directories of other launchers with unfinished trials."""
         running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
         return sorted({str(trial.user_attrs.get(SWEEP)) for trial in running} - {self._sweep})
 
@@ -520,7 +520,7 @@ class Study:
 class JournalLock(JournalFileOpenLock):
     """Lock of the journal: unlike those of Optuna, it is released when its process is killed.
 
-    Whoever holds it finds complete lines: Optuna would fail at one that a killed process began.
+    Its holder sees only complete lines: Optuna fails at a line left incomplete by a killed process.
     """
 
     def __init__(self, journal: Path) -> None:
@@ -538,7 +538,7 @@ class JournalLock(JournalFileOpenLock):
         return True
 
     def release(self) -> None:
-        """Lets others have the lock."""
+        """Releases the lock."""
         self._holder.__exit__(None, None, None)
 
 

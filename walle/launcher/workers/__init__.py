@@ -25,16 +25,16 @@ submissions:
 
 A claim is a file that only one process can create. A claim whose worker has vanished, or whose
 worker gave the job back with a checkpoint (`7.0.released`), is followed by the claim `7.1`, which
-again only one process can create. No clock of one machine is compared with that of another one: a
-worker has vanished when its number has not changed for `stale_s` seconds while somebody watched.
-A job whose directory is still locked by its run is never claimed: its worker is only slow.
+likewise only one process can create. Clocks of different machines are never compared: a worker has
+vanished when its number has not changed for `stale_s` seconds while another process watched. A job
+whose directory is still locked by its run is never claimed: its worker is only slow.
 
-A search with a pruner watches the `eval.csv` of running jobs on the machine where it was typed.
+A search with a pruner watches the `eval.csv` of running jobs on the machine where it was started.
 Workers look into `stops/` every `heartbeat_s`, and end a job in it as the local backend does: with
 a checkpoint and the state `pruned`.
 
 When Slurm takes the cores back (preemption, a time limit), the worker asks its jobs to end, which
 write their checkpoints; it gives the jobs back and asks Slurm to start it again. submitit is not
-used: it would put a process of its own between Slurm and the worker which swallows SIGTERM, and it
-asks for the accounting of jobs, which many clusters do not have.
+used: it would put a process that swallows SIGTERM between Slurm and the worker, and it needs job
+accounting, which many clusters do not have.
 """

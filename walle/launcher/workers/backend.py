@@ -121,7 +121,7 @@ class WorkersBackend(ABC):
 
     @contextmanager
     def locked(self, sweep: Path) -> Iterator[None]:
-        """Locks the directory for this launcher; waits for jobs that a local launcher left."""
+        """Locks the directory for this launcher; waits for remaining jobs of a local launcher."""
         with launcher_locked(sweep), self._connected():
             self._earlier = self._running_submission(sweep)
             if self._earlier is None:
@@ -245,7 +245,7 @@ class SlurmBackend(WorkersBackend):
 
 
 class Follower:
-    """Shows the jobs of a submission as they start and end, and has some of them stopped."""
+    """Shows the jobs of a submission as they start and end, and stops some of them."""
 
     def __init__(
         self,
@@ -301,7 +301,7 @@ class Follower:
         return self._verdicts
 
     def look(self) -> None:
-        """Shows what is new."""
+        """Shows the changes since the last call."""
         newest = self._claims.newest()
         for index in self._plan.order:
             claim = newest.get(self._plan.jobs[index].num)

@@ -22,7 +22,7 @@ SIGNAL_S = 0.5  # Slurm signals a worker and its jobs at about the same time
 
 
 class ClaimLostError(RuntimeError):
-    """Other workers took this one for dead, and run its jobs."""
+    """Other workers assumed that this one was dead, and run its jobs."""
 
 
 class Claim(NamedTuple):
@@ -34,12 +34,12 @@ class Claim(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended and is not to run again."""
+        """Whether the job has ended and will not run again."""
         return self.state not in (None, RELEASED)
 
 
 class Claims:
-    """The claims of one submission, as one process sees and makes them."""
+    """One process's view of the claims of one submission."""
 
     def __init__(self, directory: Path, owner: str = "") -> None:
         # An observer has no name, and writes nothing.
@@ -65,10 +65,10 @@ class Claims:
         return all(job in newest and newest[job].is_over for job in jobs)
 
     def take(self, job: int, turn: int) -> bool:
-        """Claims the job for its given turn; False if another process did so before.
+        """Claims the job for its given turn; False if another process was first.
 
         The caller has seen that the claim of the turn before is released, or that its worker has
-        vanished; if that claim shows by now that the job is over, so does the new one.
+        vanished; if that claim now shows that the job is over, so does the new one.
         """
         try:
             with (self._claims / f"{job}.{turn}").open("x") as file:
@@ -114,7 +114,7 @@ class Claims:
 
     @contextmanager
     def beating(self, every_s: float) -> Iterator[None]:
-        """Keeps this worker's heartbeat going in the body, in a thread of its own."""
+        """Keeps this worker's heartbeat going during the body, in a separate thread."""
         file, over = self._alive / self._owner, threading.Event()
         file.write_text("0")
 
@@ -161,7 +161,7 @@ class Stops:
         write_atomically(self._directory / str(job), reason)
 
     def __call__(self, job: Job, *, starts: bool = True) -> str | None:  # noqa: ARG002  `StopRule`
-        """Returns why the job is to stop; None while nobody has asked for it."""
+        """Returns why the job should stop; None if nobody has asked for it."""
         if self._clock() - self._read_at >= self._every_s:
             self._read_at = self._clock()
             with contextlib.suppress(OSError):  # nobody has asked yet, or a server restarts
@@ -193,9 +193,9 @@ class ClaimedJobs(Allocator):
 
         A worker has vanished after `stale_s` seconds without a heartbeat; the directory is listed
         again after a quarter of them. `is_locked` takes an index: whether the job's run still holds
-        its directory. Signals that ask this worker to end grow in `ending`. No further job starts
-        after `max_failures` failed jobs of all workers. `clock` counts seconds of this process
-        alone; nothing is compared with another clock.
+        its directory. Signals that ask this worker to end are appended to `ending`. No further job
+        starts after `max_failures` failed jobs of all workers. `clock` counts seconds of this
+        process alone; nothing is compared with another clock.
         """
         super().__init__(needs, order, resources, exclusive=exclusive)
         self._nums, self._claims, self._is_locked = nums, claims, is_locked
@@ -208,7 +208,7 @@ class ClaimedJobs(Allocator):
         self._ending, self._max_failures = ending, max_failures
 
     def next(self) -> Grant | None:
-        """Claims the next job that nobody has; None if there is none, or it cannot start now.
+        """Claims the next unclaimed job; None if there is none or it cannot start now.
 
         Raises:
             ClaimLostError: this worker was frozen for so long that others have claimed its jobs.
@@ -238,7 +238,7 @@ class ClaimedJobs(Allocator):
         self._claims.end(self._nums[job], self._turns.pop(job), RELEASED if given_back else state)
 
     def may_get_more(self) -> bool:
-        """Whether a job of another worker may come free soon, because that worker is silent."""
+        """Whether a job of another worker may soon become free, because that worker is silent."""
         return "unknown" in self._held.values()
 
     def liveness(self, claim: Claim) -> str:

@@ -254,8 +254,8 @@ def placements(
 ) -> list[tuple[int, Node | None]]:
     """The cores and nodes of a sweep's workers; at least one, and no more than jobs.
 
-    A need of None is all cores of a node. A node of None is any node, once that has so many free
-    cores. Jobs whose times are `compared` run one at a time on one node.
+    A need of None is all cores of a node. A node of None is any node with enough free cores. Jobs
+    whose times are `compared` run one at a time on one node.
     """
     fitting = [node for node in nodes if node.cores and node.free_gpus >= settings.gpus]
     placed: list[tuple[int, Node | None]] = []

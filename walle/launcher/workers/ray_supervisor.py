@@ -1,9 +1,9 @@
 """The actor of Ray on a node: starts a worker's process, and ends with it.
 
-An actor is detached: it continues without the command, and Ray starts it again on another node when
-its own is lost. It runs no job itself. The worker's process is a child, as it would be of Slurm,
-with the command's environment; the kernel kills it when the actor dies, and then the jobs end as
-they do whenever their launcher dies. When the worker ends, the actor ends itself.
+An actor is detached: it continues without the command, and Ray starts it again on another node if
+its node is lost. It runs no job itself. The worker's process is a child, as under Slurm, with the
+command's environment; the kernel kills it when the actor dies, and then the jobs end as they do
+whenever their launcher dies. When the worker ends, the actor ends itself.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Supervisor:
     def __init__(self, task: WorkerTask) -> None:
         """Starts the worker, unless this node cannot run it.
 
-        Ray calls this again on another node when it has lost the actor.
+        Ray calls this again on another node if it has lost the actor.
         """
         self._task, self._lock = task, threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None

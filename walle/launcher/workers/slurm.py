@@ -72,7 +72,7 @@ def array_sizes(workers: int) -> list[int]:
 def batch_script(
     settings: SlurmConf, command: str, *, name: str, log: str, cores: int | None
 ) -> str:
-    """The text for sbatch: the launcher's own, or a template of the user's.
+    """The text for sbatch: the launcher's own, or the user's template.
 
     The shell replaces itself by `command`, so that the worker gets Slurm's signals. `cores` is None
     for a whole node.
@@ -124,7 +124,7 @@ def submit(script: str, elements: int) -> str:
 def states(arrays: Sequence[str]) -> dict[str, tuple[str, str]] | None:
     """The state of each worker in the queue, by names such as `12_0`, and why it waits.
 
-    None where Slurm cannot be asked: it is not installed here, or does not answer.
+    None if Slurm is not installed here or does not answer.
     """
     try:
         output = _call("squeue", "-h", "-r", "-o", "%i %T %r", "-j", ",".join(arrays))
@@ -150,7 +150,7 @@ def worker_name(environ: Mapping[str, str]) -> str | None:
 
 
 def requeue(name: str) -> bool:
-    """Asks Slurm to start a worker again, unless its user cancelled it or Slurm does so by itself.
+    """Asks Slurm to start a worker again, unless its user cancelled it or Slurm restarts it anyway.
 
     Returns whether Slurm was asked.
     """
@@ -165,8 +165,8 @@ def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> l
     """The cores of this worker's allocation.
 
     Where Slurm binds its jobs to cores, they are `usable`, those on which this process may run.
-    Where it does not, Slurm's numbers of the allocated cores are taken, which are different for
-    every job of a node.
+    Otherwise they are Slurm's numbers of the allocated cores, which differ between the jobs of a
+    node.
     """
     count = int(environ.get("SLURM_CPUS_ON_NODE", len(usable)))
     if len(usable) <= count:
@@ -197,6 +197,6 @@ def _call(*command: str, given: str | None = None) -> str:
 
 
 def refusal(output: str, command: str) -> str:
-    """The line in which a command of Slurm says why it refuses; a hint may follow it."""
+    """The line in which a Slurm command explains its refusal; a hint may follow it."""
     lines = [line for line in output.splitlines() if line.strip()] or ["no reason given"]
     return next((line for line in reversed(lines) if line.startswith(f"{command}:")), lines[-1])

@@ -26,7 +26,7 @@ class Submission(NamedTuple):
     stale_s: float = 90.0  # seconds without a heartbeat after which one of them has vanished
 
     def record(self) -> None:
-        """Writes the scheduler's names beside the plan."""
+        """Writes the scheduler's names next to the plan."""
         content = {key: value for key, value in self._asdict().items() if key != "directory"}
         write_atomically(self.directory / SUBMITTED, json.dumps(content) + "\n")
 
@@ -38,7 +38,7 @@ def new_directory(sweep: Path) -> Path:
 
 
 def submissions(sweep: Path) -> list[Submission]:
-    """The sweep's submissions, the first one first."""
+    """The sweep's submissions, oldest first."""
     files = (sweep / WORKERS).glob(f"[0-9]*/{SUBMITTED}")
     directories = sorted((file.parent for file in files), key=lambda path: int(path.name))
     return [read_submission(directory) for directory in directories]

@@ -1,4 +1,4 @@
-"""A worker: runs jobs on the cores that a scheduler gives it.
+"""A worker: runs jobs on the cores that a scheduler assigns to it.
 
 `python -m walle.launcher.workers.worker DIRECTORY` is a worker of Slurm. One of Ray has further
 arguments: its name, its number of cores, and the process id of the actor with which it ends.
@@ -95,10 +95,10 @@ def take_cores(
     siblings: Mapping[int, Sequence[int]],
     held: list[socket.socket],
 ) -> list[int]:
-    """Takes `count` of the usable cores, for Ray counts cores without numbering them.
+    """Takes `count` of the usable cores, because Ray counts cores but does not number them.
 
-    No other worker on this host takes the same cores while the sockets live that `held` gets; some
-    are shared where too few are left. `siblings` has all hardware threads of each core's physical
+    No other worker on this host takes the same cores while the sockets added to `held` are open;
+    some are shared if too few are left. `siblings` has all hardware threads of each core's physical
     core: a worker gets whole physical cores as far as possible.
     """
     if count >= len(usable):
@@ -125,7 +125,7 @@ def take_cores(
 def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "") -> int:
     """Runs the jobs of a submission until none is left; returns the exit code.
 
-    Asked to end, it waits until its jobs have written their checkpoints, and gives them back.
+    When asked to end, it waits until its jobs have written their checkpoints and returns them.
     """
     if parent:
         die_with_parent(int(parent))

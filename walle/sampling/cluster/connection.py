@@ -17,7 +17,7 @@ _FETCH_S = 60.0
 
 
 class NodeLostError(WalleError):
-    """A node does not answer any more: its actor, its machine or the way to it is dead."""
+    """A node no longer answers: its actor, its machine or the network to it is down."""
 
 
 class RayNode(NamedTuple):
@@ -30,14 +30,14 @@ class RayNode(NamedTuple):
 
 
 class Connection:
-    """This process's connection to a Ray cluster, or to a Ray of its own on this machine."""
+    """This process's connection to a Ray cluster, or to a local one on this machine."""
 
     def __init__(self, address: str | None, store_bytes: int, nodes: int | None = None) -> None:
-        """Connects to a cluster; without `address` to a Ray that lives as long as this connection.
+        """Connects to a cluster; without `address`, to a local one that ends with this connection.
 
-        The rollouts need `store_bytes` in the object store of a Ray of its own, which listens
-        to this machine alone unless there are to be more `nodes`. Raises ConfigError if there is no
-        cluster at the address, or it has other versions.
+        The rollouts need `store_bytes` in the object store of a local cluster, which only listens
+        to this machine unless more `nodes` are wanted. Raises ConfigError if there is no cluster at
+        the address, or its versions differ.
         """
         store = {"object_store_memory": max(_LEAST_STORE_BYTES, store_bytes)}
         self._ray, self._owned = join(
@@ -45,7 +45,7 @@ class Connection:
         )
 
     def nodes(self) -> list[RayNode]:
-        """The nodes that live and have free cores, in the order of their names."""
+        """The live nodes with free cores, sorted by name."""
         nodes = [
             RayNode(
                 node["NodeID"],
@@ -80,7 +80,7 @@ class Connection:
         return snapshot if snapshot.vector.nbytes <= INLINE_BYTES else self._ray.put(snapshot)
 
     def wait(self, references: Sequence[Any], timeout_s: float, enough: int = 1) -> list[Any]:
-        """Waits until `enough` answers have come, or the time is over; returns what has come.
+        """Waits until `enough` answers have arrived or the time is over; returns those answers.
 
         If more than `enough` are ready, returns the first ones in list order.
         """
@@ -91,7 +91,7 @@ class Connection:
         return list(ready)
 
     def get(self, reference: Any) -> Any:
-        """An answer that has come; its arrays are views of the object store, and read-only.
+        """An answer that has arrived; its arrays are read-only views of the object store.
 
         Raises NodeLostError if the node died instead of answering, and WorkerError if code failed
         on the node; the message holds its error or its traceback.
@@ -114,6 +114,6 @@ class Connection:
         self._ray.kill(actor, no_restart=True)
 
     def close(self) -> None:
-        """Disconnects; a Ray of its own ends."""
+        """Disconnects; shuts down a local cluster."""
         if self._owned:
             leave(self._ray)

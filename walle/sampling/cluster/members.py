@@ -1,4 +1,4 @@
-"""The nodes that take part in a run: they begin with a canary, and may be lost or set aside."""
+"""The nodes that take part in a run: they start with a canary, and may be lost or suspended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ State = Literal["starting", "live", "aside"]
 
 
 class ClusterSettings(NamedTuple):
-    """The settings of `sampler=ray` that the other ways of sampling do not have."""
+    """The settings that only `sampler=ray` has."""
 
     address: str | None  # of a running cluster; None for a Ray of the run's own on this machine
     nodes: int | None  # the most nodes that are used; None for all
@@ -58,7 +58,7 @@ class Member:
 
 
 class Members:
-    """All nodes that take part, in the order in which they came."""
+    """All nodes that take part, in order of arrival."""
 
     def __init__(
         self,
@@ -78,22 +78,22 @@ class Members:
         self._last_death = ""
 
     def live(self) -> list[Member]:
-        """The nodes that collect, in the order of their names."""
+        """The nodes that collect, sorted by name."""
         return sorted(self._in_state("live"), key=lambda member: member.name)
 
     def references(self) -> list[Any]:
-        """The answers that no pool of samplers waits for: canaries, and those that are void."""
+        """The answers that no pool of samplers waits for: canaries and void answers."""
         return [answer for m in self._members if m.state != "live" for answer in m.awaited]
 
     def _in_state(self, state: State) -> list[Member]:
         return [member for member in self._members if member.state == state]
 
     def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
-        """Waits until the nodes that are there have shown their canaries.
+        """Waits until the present nodes have shown their canaries.
 
         A node that has not done so after five minutes joins later, if another one has. `is_ending`
-        shows whether a signal has come; one that raised in Ray's code would confuse it. Raises
-        Interrupted then, and ConfigError if there is no node, or one may not take part.
+        shows whether a signal has arrived, because an exception from a signal would confuse Ray.
+        Raises Interrupted then, and ConfigError if there is no node, or one may not take part.
         """
         self.look()
         if not self._members:
@@ -123,10 +123,10 @@ class Members:
         self._alone_since = None
 
     def look(self) -> list[Member]:
-        """Starts what new nodes there are; returns the members whose nodes have left the cluster.
+        """Starts new nodes; returns the members whose nodes have left the cluster.
 
         It asks the cluster once a second at most. Raises WorkerError if the run has had no node for
-        a minute, or for five minutes while one was to begin.
+        a minute, or for five minutes while one was starting.
         """
         now = time.monotonic()
         if now < self._looked + LOOK_S:
@@ -160,9 +160,9 @@ class Members:
         return next(member for member in self._members if reference in member.awaited)
 
     def take(self, reference: Any) -> bool:
-        """Takes an answer out of `references`; returns whether a node has become live by it.
+        """Takes an answer out of `references`; returns whether this made a node live.
 
-        The answer of a node that was set aside is void: the node begins again.
+        The answer of a suspended node is void: the node starts again.
         """
         member = self._owing(reference)
         if member.state == "aside":
@@ -209,12 +209,12 @@ class Members:
         return ""
 
     def overdue(self, limit_s: float) -> list[Member]:
-        """The nodes that collect, and have owed an answer for longer than that."""
+        """The nodes that collect and whose answer has been due for longer than that."""
         late = time.monotonic() - limit_s
         return [m for m in self._in_state("live") if m.awaited and m.since < late]
 
     def set_aside(self, member: Member) -> None:
-        """Gives a node no work until one of the answers that it owes has come."""
+        """Suspends a node until one of its due answers has arrived."""
         member.state = "aside"
         self._count(member)
 

@@ -84,13 +84,13 @@ class NodeSampling:
         self._pools: dict[int, Pool] = {}
 
     def canary(self, start: Start, snapshot: PolicySnapshot) -> Facts:
-        """Collects a canary rollout, in a sampler process as later the whole run."""
+        """Collects a canary rollout, in a sampler process as in the run itself."""
         with closing(Pool(start).sampling) as sampling:
             sampling.publish(snapshot)
             return Facts.here(digest(sampling.wait_round()[0].slot))
 
     def collect(self, call: Call, snapshot: PolicySnapshot) -> tuple[list[Slot], list[Event]]:
-        """Collects a round; returns the samplers' slots, and what happened to samplers."""
+        """Collects a round; returns the samplers' slots, and the events of samplers."""
         for incarnation in call.ends:
             self._pools.pop(incarnation).sampling.close()
         if call.start is not None:
@@ -99,7 +99,7 @@ class NodeSampling:
 
 
 class Pool:
-    """Samplers of a node that were started together, and that collect together."""
+    """Samplers of a node that were started together and collect together."""
 
     def __init__(self, start: Start) -> None:
         """Starts the samplers, which build their lanes meanwhile."""

@@ -83,7 +83,7 @@ class Plan:
         return Start(tasks, shapes, self.vector_length, self.slots, pin, patience)
 
     def canary(self, snapshot: PolicySnapshot) -> Canary:
-        """A short rollout of the first lanes in their initial states, as it is collected here."""
+        """A short rollout of the first lanes in their initial states, as collected here."""
         lanes = self.task.lanes[:CANARY_LANES]
         task = replace(
             self.task, lanes=lanes, lag=Lag(0), rounds=1, start=(), episodes_over=None, core=None
@@ -110,7 +110,7 @@ class Pool:
 
 
 class Pools:
-    """All samplers of the run, on whichever nodes; knows what is owed, and where lanes stand.
+    """All samplers of the run on all nodes; tracks due rollouts and the lanes' rounds.
 
     They are dealt between rounds, and moved when a node is lost.
     """
@@ -127,8 +127,8 @@ class Pools:
     def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
         """Deals all lanes, which must stand before the same round, to the nodes.
 
-        Pools that are already as they would be dealt stay. A node can have `most[node]` samplers;
-        returns the number that each one has. `round_` comes next.
+        Pools whose samplers would not change stay. A node can have `most[node]` samplers; returns
+        each node's number of samplers. `round_` is the next round.
         """
         shares = deal_lanes(most, len(self._plan.task.lanes))
         counts = {member: len(share) for member, share in shares.items()}
@@ -158,7 +158,7 @@ class Pools:
         self.pools.append(Pool(self._incarnations, member, samplers, round_, start, ends))
 
     def rehouse(self, live: Sequence[Member]) -> None:
-        """Starts samplers that lost their node on others, before the first round that they owe."""
+        """Restarts samplers of a lost node on other nodes, before their first missing round."""
         if not self.homeless or not live:
             return
         loads = {m: sum(len(t.samplers) for t in self.pools if t.member is m) for m in live}
@@ -171,11 +171,11 @@ class Pools:
                 self._begin(member, tasks, round_)
 
     def _owed(self, sampler: int) -> int:
-        """The first round of which a sampler's rollout has not come."""
+        """The first round whose rollout has not arrived from a sampler."""
         return self.lanes.round(sampler) + len(self._pending[sampler])
 
     def dismiss(self, member: Member) -> int | None:
-        """Takes the samplers from a node; returns the first round that is owed, None without."""
+        """Takes the samplers from a node; returns the first missing round, or None."""
         lost = [pool for pool in self.pools if pool.member is member]
         for pool in lost:
             self.pools.remove(pool)
@@ -193,7 +193,7 @@ class Pools:
     def take_round(self) -> list[Received] | None:
         """The next rollout of every sampler, in their order; None if one is missing.
 
-        The lanes stand behind this round from now on.
+        The lanes are then past this round.
         """
         if not self._pending or not all(self._pending):
             return None
@@ -206,7 +206,7 @@ class Pools:
 class Request(NamedTuple):
     """A round that was requested from a pool, and when.
 
-    Whatever comes back under its reference answers it: Ray runs a call once at most.
+    Any result under its reference answers it: Ray runs a call at most once.
     """
 
     round: int
@@ -218,8 +218,8 @@ class RaySampling(Sampling):
     """The agent's end of the samplers on all nodes.
 
     Lanes are dealt to nodes between two rounds. The samplers of a node that is lost in a round are
-    started elsewhere, before the first round that is missing, and all lanes are dealt anew when
-    every requested round has come.
+    started elsewhere, before the first round that is missing, and all lanes are dealt again when
+    every requested round has arrived.
     """
 
     def __init__(
