@@ -11,7 +11,16 @@ import torch
 from tests.learning.sharing.test_team import in_threads, nothing
 from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.sharing.shared_team import SharedTeam, TeamMemory
-from walle.learning.step import Optimizer, Stage, Updates, compiled, minibatches
+from walle.learning.step import (
+    Minibatch,
+    Optimizer,
+    Stage,
+    Updates,
+    compiled,
+    minibatches,
+    take_step,
+)
+from walle.learning.trees import leaves
 
 
 class Data(NamedTuple):
@@ -312,14 +321,17 @@ def test_a_learner_computes_its_own_shards_only():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-def test_a_compiled_gradient_has_the_same_numbers_for_its_shape_and_others(problem):
+@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5]])
+def test_a_compiled_step_has_the_same_numbers_for_its_shape_and_others(problem, weights):
     optimizer, train = Optimizer(quadratic, AdamSettings()), TrainState.start(torch.ones(3))
-    stage = compiled(optimizer._stage, train, problem)
-    for batch in (problem, Data(problem.x[:5], problem.y[:5])):
-        for ours, theirs in zip(
-            stage.gradient(train, batch), optimizer._stage.gradient(train, batch), strict=True
-        ):
-            torch.testing.assert_close(ours, theirs)
+    optimizer._rate = torch.tensor(0.1)
+    batches = problem, Data(problem.x[:5], problem.y[:5])
+    whole, part = (Minibatch([batch] * len(weights), weights) for batch in batches)
+    stage = compiled(optimizer._stage, train, whole)
+    for minibatch in (whole, part):
+        ours, theirs = (take_step(s, train, minibatch) for s in (stage, optimizer._stage))
+        for x, y in zip(leaves(ours), leaves(theirs), strict=True):
+            torch.testing.assert_close(x, y)
 
 
 def test_importing_the_agent_or_a_sampler_loads_no_compiler_and_no_library_for_figures():

@@ -109,7 +109,7 @@ def checksums(state: Any) -> dict[str, str]:
             yield from fields(part, f"{path}.{key}" if path else f"{key}")
         if isinstance(value, torch.Tensor):
             start = zlib.crc32(_kind(value).encode())
-            data = value.contiguous().view(-1).view(torch.uint8).numpy().data
+            data = value.detach().cpu().contiguous().numpy().data
             yield path, f"{zlib.crc32(data, start):08x}"
         elif not parts:
             yield path, f"{zlib.crc32(f'{type(value)} {value!r}'.encode()):08x}"
