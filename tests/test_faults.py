@@ -187,7 +187,8 @@ def test_a_fault_that_depends_on_the_life_of_an_environment_survives_kills(tmp_p
 
     monkeypatch.setattr(Agent, "_iterate", killing)
     train(compose([*small, "sampler.n=2"]), tmp_path / "killed")
-    assert len(read_status(tmp_path / "killed")["replacements"]) == 2
+    # The second signal may reach the process that the first one has already killed.
+    assert len(read_status(tmp_path / "killed")["replacements"]) in (1, 2)
     assert result_of(tmp_path / "killed") == result_of(tmp_path / "whole")
 
 
@@ -201,7 +202,8 @@ def test_a_run_that_stopped_at_a_fault_is_resumed(tmp_path):
     assert state["iteration"] == 3  # the fourth round has the 60th step
     words = ["env.on_error=reset"]
     stored = stored_config(tmp_path / "stopped")
-    config = resumed_config(stored, OmegaConf.from_dotlist(words), words)
+    composed = OmegaConf.from_dotlist([*words, f"resume={tmp_path / 'stopped'}"])
+    config = resumed_config(stored, composed, words)
     result = train(config, tmp_path / "stopped", resumed=state)
     assert result.faults == faults_of(tmp_path / "stopped") == 4
     assert str(result).endswith(", 4 faults of the environment")

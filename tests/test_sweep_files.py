@@ -49,7 +49,7 @@ OWN_SIZES = {
 @pytest.fixture(autouse=True)
 def cores(monkeypatch):
     """As many cores as the widest sweep asks for, so that no machine leaves a count out."""
-    monkeypatch.setattr("walle.system.machine.usable_cores", lambda: list(range(20)))
+    monkeypatch.setattr("walle.system.machine.usable_cores", lambda *_: list(range(20)))
 
 
 def test_all_questions_are_there():
@@ -105,7 +105,7 @@ def test_no_sampler_of_a_sweep_over_n_has_so_few_lanes_that_python_sets_the_spee
 
 @pytest.mark.parametrize(("cores", "kept"), [(1, "2"), (2, "2"), (5, "2,4"), (64, "2,4,8")])
 def test_counts_above_the_cores_are_left_out_but_the_least_stays(cores, kept, monkeypatch):
-    monkeypatch.setattr("walle.system.machine.usable_cores", lambda: list(range(cores)))
+    monkeypatch.setattr("walle.system.machine.usable_cores", lambda *_: list(range(cores)))
     assert up_to_cores(2, 4, 8) == kept
     assert OmegaConf.create({"n": "${walle.up_to_cores:2,4,8}"}).n == kept
 

@@ -155,10 +155,10 @@ def test_what_a_run_writes(run):
     assert "environ" not in json.dumps(provenance)
     rows = read(directory / "iterations.csv")
     assert [row["env_steps"] for row in rows] == ["256", "512", "768"]
-    assert list(rows[0])[:26] == [
+    assert list(rows[0])[:27] == [
         *("iteration", "env_steps", "episodes", "wall_s", "iteration_s", "collect_s"),
         *("collect_max_s", "learn_s", "other_s", "compile_s", "collect_share", "learn_share"),
-        *("env_steps_per_s", "policy_version", "lag_mean", "lag_max"),
+        *("env_steps_per_s", "policy_version", "lag_mean", "lag_max", "faults"),
         *("return_mean", "return_round_mean", "return_round_min"),
         *("return_round_max", "return_round_std", "length_mean", "loss", "grad_norm", "kl"),
         "clip_fraction",
@@ -267,9 +267,10 @@ def test_every_environment_is_closed(run, tmp_path, sampler):
         "env=gym", "env.id=tests.toy:Rude-v0", "+env.kwargs.how=well", f"+env.kwargs.closed={told}",
         f"sampler={sampler}", "eval.every=512", "eval.episodes=3", "env.episode_limit=20",
     )  # fmt: skip
-    # A trial, two lanes that hand a state over, the environment that holds it, and a pattern of it.
+    # Two lanes of a trial, two lanes that hand a state over, the environment that holds it, and a
+    # pattern of it.
     # Each of two evaluations puts a state back into three lanes: a lane and a pattern are closed.
-    probe, lanes, evaluation = 1 + 2 + 2, 8, 3 + 2 * 3 * 2
+    probe, lanes, evaluation = 2 + 2 + 2, 8, 3 + 2 * 3 * 2
     assert told.read_text().count("closed") == probe + lanes + evaluation
 
 

@@ -129,7 +129,7 @@ def start(tmp_path):
 
 
 LONG = "total_steps=1e9"
-PROBES, EVALUATION, SAMPLERS = 6, 2, 4  # the programs of each
+PROBES, EVALUATION, SAMPLERS = 7, 2, 4  # the programs of each
 
 
 @pytest.mark.slow
