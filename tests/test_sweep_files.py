@@ -128,7 +128,10 @@ def test_experiments_of_the_papers_run_at_their_counts_with_five_seeds(name, the
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "place"),
-    [(["name=mine"], r"in multirun/mine,"), ([], r"in multirun/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d,")],
+    [
+        (["name=mine"], r"in multirun/mine,"),
+        ([], r"in multirun/\d{4}-\d\d-\d\d/\d\d-\d\d-\d\d-\d{6},"),
+    ],
 )
 def test_a_sweep_is_placed_by_its_name_or_by_the_time(overrides, place, tmp_path):
     dry = ["-m", "seed=0,1", "hydra.launcher.dry_run=true", *overrides]
