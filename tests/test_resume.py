@@ -155,10 +155,11 @@ def rows(directory, samplers):
 
 
 def flat(value, name=""):
-    """Every number and tensor of a checkpoint by its name, but for times and the settings."""
+    """Every number and tensor of a checkpoint by its name, but for times, the settings, and the
+    blocks in which replay rows were written."""
     if isinstance(value, dict):
         for key, each in value.items():
-            if key not in ("wall_s", "lengths", "config", "lanes"):
+            if key not in ("wall_s", "lengths", "config", "lanes", "replay_blocks"):
                 yield from flat(each, f"{name}/{key}")
     elif isinstance(value, list):
         for i, each in enumerate(value):
