@@ -26,6 +26,7 @@ from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 if not __package__:  # run by its path: make the folder above importable instead of this one
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -186,9 +187,8 @@ def exchange(address: str, nodes: int, batch_size: int, repetitions: int) -> dic
         made.append(StillConnection(*arguments))
         return made[0]
 
-    sampling = RaySampling(
-        plan, snapshot, cluster, lag=config.sampler.lag, signals=Signals(), connect=connect
-    )
+    with patch("walle.sampling.cluster.sampling.Connection", connect):
+        sampling = RaySampling(plan, snapshot, cluster, lag=config.sampler.lag, signals=Signals())
     with closing(sampling):
         version = iter(range(10**9))
 
