@@ -167,7 +167,7 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _provenance(sweep: Sweep) -> pd.DataFrame:
-    """What the runs recorded of machine and code; all values where runs differ."""
+    """The machine and the code that the runs recorded; all values where runs differ."""
     values: dict[str, dict[str, None]] = {}
     for run in sweep.runs:
         facts, git = run.provenance, run.provenance.get("git")

@@ -104,7 +104,7 @@ def _lines() -> dict[str, str]:
 
 
 def _completions(line: str) -> list[str]:
-    """What the last word of a command line may become; a space follows where it is complete."""
+    """The completions of the last word of a command line; a space follows the complete ones."""
     *before, word = line.split()[1:] + ([""] if line.endswith(" ") else [])
     name, arguments = _split([*before, word])
     candidates: Iterable[str] = ()

@@ -129,7 +129,7 @@ def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
 
 
 class Fit(NamedTuple, Generic[T]):
-    """What was fitted to cells, with its draws."""
+    """A fit to cells, with its draws."""
 
     value: T  # fitted to the means of the cells
     # Fitted to each draw of these means, which Student's t stretched before; empty where the spread

@@ -14,6 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from walle.launcher.workers.claims import Claims
+from walle.launcher.workers.submission import submissions
+
 EXEC = "import os, sys; os.execv(sys.argv[1], sys.argv[1:])"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -165,6 +168,14 @@ class App:
     def index(self) -> list[dict[str, str]]:
         with (self.out / "index.csv").open() as file:
             return list(csv.DictReader(file))
+
+    def states(self) -> list[str]:
+        return [row["state"] for row in self.index()]
+
+    def owners(self) -> dict[int, str]:
+        """The worker of each job of the newest submission, "" without one."""
+        claims = Claims(submissions(self.out)[-1].directory)
+        return {claim.job: claims.owner(claim) for claim in claims.newest().values()}
 
     def manifest(self) -> dict[str, object]:
         return json.loads((self.out / "manifest.json").read_text())

@@ -10,25 +10,10 @@ import sys
 import pytest
 
 from tests.slurm.cluster import MAX_ARRAY, wait_until
-from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submission import submissions
 
 pytestmark = pytest.mark.slurm
 ON_SLURM = ("hydra.launcher.backend=slurm", "hydra.launcher.slurm.heartbeat_s=0.3")
-
-
-def claims(app):
-    """The claims of the newest submission."""
-    return Claims(submissions(app.out)[-1].directory)
-
-
-def owners(app):
-    found = claims(app)
-    return {claim.job: found.owner(claim) for claim in found.newest().values()}
-
-
-def states(app):
-    return [row["state"] for row in app.index()]
 
 
 def test_12_jobs_over_two_workers(app, cluster):
@@ -36,9 +21,9 @@ def test_12_jobs_over_two_workers(app, cluster):
     code, output = app.run("job=range(12)", "sleep_s=0.5", *ON_SLURM, *two)
     assert code == 0, output
     assert app.ran() == list(range(12))
-    assert states(app) == ["completed"] * 12
+    assert app.states() == ["completed"] * 12
     assert [row["return_value"] for row in app.index()] == [str(10 * job) for job in range(12)]
-    assert len(set(owners(app).values())) == 2
+    assert len(set(app.owners().values())) == 2
     assert "submitted 2 workers to Slurm" in output
     assert "12 of 12 jobs are complete" in output
 
@@ -67,12 +52,12 @@ def test_the_jobs_of_a_killed_worker_are_claimed_by_another_one(app, cluster):
     two = ("hydra.launcher.slurm.workers=2", "name=n")
     launcher = app.start("job=range(4)", "sleep_s=5", *ON_SLURM, *two)
     wait_until(lambda: app.speaks(0) and app.speaks(1))
-    before = owners(app)
+    before = app.owners()
     killed = before[0]
     os.kill(int(killed.rpartition("-")[2]), signal.SIGKILL)
     assert launcher.wait(timeout=80) == 0, app.said()
-    assert states(app) == ["completed"] * 4
-    assert owners(app)[0] not in (killed, "")
+    assert app.states() == ["completed"] * 4
+    assert app.owners()[0] not in (killed, "")
     assert app.index()[0]["attempts"] == "2"
     assert "changed hands: its worker was stopped or vanished" in app.said()
 
@@ -108,7 +93,7 @@ def test_a_command_that_does_not_wait(app, cluster):
     assert f"`walle sweep status {app.out.name}` shows them" in output
     wait_until(lambda: cluster.workers() == [])
     assert app.ran() == [0, 1, 2]
-    wait_until(lambda: states(app) == ["completed"] * 3)  # the last worker writes it
+    wait_until(lambda: app.states() == ["completed"] * 3)  # the last worker writes it
 
 
 def test_more_workers_than_an_array_may_have(app, cluster):

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """What every hook receives.
+    """The state of the run that every hook receives.
 
     Attributes:
         directory: the run's directory, in which a callback may write its own files.
@@ -27,7 +27,7 @@ class Info:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundInfo(Info):
-    """What `on_round` receives.
+    """The argument of `on_round`.
 
     Attributes:
         return_mean: mean return of the last training episodes; None before the first one ends.
@@ -42,7 +42,7 @@ class RoundInfo(Info):
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationInfo(Info):
-    """What `on_evaluation` receives.
+    """The argument of `on_evaluation`.
 
     Attributes:
         returns: of the episodes.
@@ -59,7 +59,7 @@ class EvaluationInfo(Info):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointInfo(Info):
-    """What `on_checkpoint` receives.
+    """The argument of `on_checkpoint`.
 
     Attributes:
         path: checkpoints/last.pt, which has been written.
@@ -70,7 +70,7 @@ class CheckpointInfo(Info):
 
 @dataclass(frozen=True, kw_only=True)
 class EndInfo(Info):
-    """What `on_end` receives.
+    """The argument of `on_end`.
 
     Attributes:
         reason: "completed", "stopped by callback NAME" or "interrupted".

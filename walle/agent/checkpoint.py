@@ -133,7 +133,7 @@ def check(path: Path, state: Any, like: Any) -> None:
 
 
 def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
-    """What differs between `found`, which has the name `field`, and `like`, one sentence each."""
+    """Yields the differences of `found`, the field `field`, from `like`, one sentence each."""
     kind, should = _kind(found), _kind(like)
     if isinstance(like, torch.Tensor) and isinstance(found, float):
         kind = "float64 []"  # NumPy makes numbers of 0-dimensional arrays
@@ -392,7 +392,7 @@ def as_data(value: Any) -> Any:
 
 
 def made_here() -> dict[str, Any]:
-    """What a run's exact results depend on besides its settings: versions and processor."""
+    """The versions and the processor, on which a run's exact results depend."""
     from walle.agent.run_directory import versions
     from walle.system.machine import cpu_model
 

@@ -98,7 +98,7 @@ def check(mode: str, device: str, parts: Sequence[Part]) -> None:
 
 
 def missing_compiler(device: str) -> str:
-    """What compiling for `device` lacks, with the fix; empty if nothing is missing."""
+    """The tool that compiling for `device` lacks, with the fix; empty if nothing is missing."""
     compiler = os.environ.get("CXX", "g++").split()
     if not compiler:
         return "CXX is empty, so there is no C++ compiler; unset CXX or name a compiler in it"

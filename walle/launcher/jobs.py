@@ -164,7 +164,7 @@ def wait_for_end(link: Connection) -> Ended:
 def preparation(
     task_function: TaskFunction, context: HydraContext, preload: Sequence[str]
 ) -> bytes:
-    """What a fork server needs: this process's main module, `preload`, and the state of Hydra."""
+    """The input of a fork server: this process's main module, `preload`, and Hydra's state."""
     main = spawn.get_preparation_data("MainProcess")
     main.pop("authkey")  # it cannot be pickled, and the jobs need no key
     run_one = partial(

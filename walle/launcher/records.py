@@ -66,7 +66,7 @@ def has_launcher(sweep: Path) -> bool:
 
 
 class Identity(NamedTuple):
-    """What identifies a job in a sweep's directory or on a command line."""
+    """The names of a job in a sweep's directory and on a command line."""
 
     num: int  # the job's number in the sweep; -1 before it has one
     overrides: tuple[str, ...]  # the job's overrides

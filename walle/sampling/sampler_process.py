@@ -114,7 +114,7 @@ def run_sampler(
             while True:  # the agent may still learn; `claim` raises Closed when it ends
                 experience.claim()
         except Closed:
-            pass
+            pass  # the agent has ended, and so does this process
         except BaseException as error:  # noqa: BLE001 - the agent reports every error
             complete = isinstance(error, RolloutError | ConfigError)  # with its notes
             text = "\n".join([str(error), *getattr(error, "__notes__", [])])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
@@ -25,7 +26,7 @@ class Replacement(NamedTuple):
 
     @property
     def line(self) -> str:
-        """What the terminal shows."""
+        """The line for the terminal."""
         inexact = "" if self.exact else " (free-running: the run is not the same bit for bit)"
         return f"{self.sampler} {self.why}; {self.remedy} round {self.round}{inexact}"
 
@@ -39,7 +40,7 @@ class NodesInUse(NamedTuple):
 
     @property
     def line(self) -> str:
-        """What the terminal shows."""
+        """The line for the terminal."""
         who = ", ".join(f"{node['name']} ({node['samplers']})" for node in self.nodes)
         return f"from round {self.round} on these nodes collect (with so many samplers): {who}"
 
@@ -98,7 +99,7 @@ class OtherProcesses(Protocol):
         """Raises WorkerError for the first process that has ended, if there is any."""
 
 
-class Sampling:
+class Sampling(ABC):
     """The samplers as the agent uses them: it publishes policies and receives rounds.
 
     Methods that wait raise WorkerError if a sampler has ended, and Interrupted at a signal.
@@ -109,16 +110,16 @@ class Sampling:
     events: EventLog  # what happened to samplers
     _watch: DeathWatch | None = None
 
-    def wait_ready(self) -> None:
+    def wait_ready(self) -> None:  # noqa: B027 - lanes in this process are ready at once
         """Waits until every sampler has built its lanes."""
 
+    @abstractmethod
     def publish(self, snapshot: PolicySnapshot) -> None:
         """Makes the policy available to every sampler."""
-        raise NotImplementedError
 
+    @abstractmethod
     def receive(self) -> Round:
         """Waits for the next round."""
-        raise NotImplementedError
 
     def busy(self) -> AbstractContextManager[None]:
         """A context for the agent's work in which the death of a worker raises WorkerError."""

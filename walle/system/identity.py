@@ -1,4 +1,4 @@
-"""What identifies a configuration: its leaves under dotted keys, and their hash."""
+"""The identity of a configuration: its leaves under dotted keys, and their hash."""
 
 from __future__ import annotations
 

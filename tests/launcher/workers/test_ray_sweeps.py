@@ -15,7 +15,6 @@ from tests.launcher.conftest import ROOT
 from tests.sampling.cluster.processes import wait_until
 from tests.sampling.cluster.test_ray import TINY, results
 from walle.config import compose
-from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submission import submissions
 from walle.training import train
 
@@ -71,20 +70,6 @@ def _is_under(process, places):
     return False
 
 
-def claims(app):
-    """The claims of the newest submission."""
-    return Claims(submissions(app.out)[-1].directory)
-
-
-def owners(app):
-    found = claims(app)
-    return {claim.job: found.owner(claim) for claim in found.newest().values()}
-
-
-def states(app):
-    return [row["state"] for row in app.index()]
-
-
 @pytest.fixture(autouse=True)
 def no_process_left(tmp_path):
     """Ray keeps idle processes; the actors of workers and their programs must have ended."""
@@ -101,11 +86,11 @@ def test_a_sweep_over_two_nodes(app, on_ray):
     code, output = app.run(*command, *on_ray, *(f"hydra.launcher.ray.{key}" for key in three))
     assert code == 0, output
     assert app.ran() == list(range(6))
-    assert len(set(owners(app).values())) == 2
+    assert len(set(app.owners().values())) == 2
     assert "started 3 workers on Ray: 1 core of " in output
     assert "1 worker will start when a node of the cluster has 1 free core" in output
     assert "6 of 6 jobs are complete" in output
-    cores = {(owners(app)[job], str(app.status(job)["cores"])) for job in range(6)}
+    cores = {(app.owners()[job], str(app.status(job)["cores"])) for job in range(6)}
     assert len(cores) == 2 == len({core for _, core in cores})  # one each, though one host has both
     assert [app.status(job)["gpus"] for job in range(6)] == [["0"]] * 6
     found, untimed = app.index(), ("num", "job", "state", "return_value", "attempts", "overrides")
@@ -134,12 +119,12 @@ def test_a_run_in_a_worker_has_the_bits_of_a_run_here(tmp_path, on_ray):
 def test_the_jobs_of_a_killed_worker_are_finished(app, on_ray):
     launcher = app.start("job=range(2)", "do=wait", "name=n", *on_ray)
     wait_until(lambda: both_speak(app))
-    killed = owners(app)[0]
+    killed = app.owners()[0]
     os.kill(int(killed.rpartition("-")[2]), signal.SIGKILL)
     (app.directory / "go").touch()
     assert launcher.wait(timeout=80) == 0, app.said()
-    assert states(app) == ["completed"] * 2
-    assert owners(app)[0] not in (killed, "")
+    assert app.states() == ["completed"] * 2
+    assert app.owners()[0] not in (killed, "")
     assert app.index()[0]["attempts"] == "2"
     assert "changed hands: its worker was stopped or vanished" in app.said()
 
@@ -172,7 +157,7 @@ def test_workers_go_on_without_the_command(app, on_ray):
     assert launcher.wait(timeout=60) == 0, app.said()
     assert app.ran() == [0, 1, 2, 3]
     assert len(submissions(app.out)) == 1
-    assert states(app) == ["completed"] * 4
+    assert app.states() == ["completed"] * 4
 
 
 def test_ctrl_c_ends_the_workers_and_their_jobs(app, on_ray):
@@ -186,7 +171,7 @@ def test_ctrl_c_ends_the_workers_and_their_jobs(app, on_ray):
     launcher.send_signal(signal.SIGINT)
     assert launcher.wait(timeout=60) == 128 + signal.SIGINT, app.said()
     assert app.processes() == []
-    assert states(app) == ["interrupted"] * 2
+    assert app.states() == ["interrupted"] * 2
     assert "stopping: the workers end their jobs" in app.said()
     assert "To resume: " in app.said()
     assert "not started" not in app.said()
@@ -239,5 +224,5 @@ def test_the_jobs_of_a_lost_node_are_finished(app, on_ray, cluster):
     )  # Ray starts it again when a core is free
     (app.directory / "go").touch()
     assert launcher.wait(timeout=80) == 0, app.said()
-    assert states(app) == ["completed"] * 2
+    assert app.states() == ["completed"] * 2
     assert "changed hands: its worker was stopped or vanished" in app.said()

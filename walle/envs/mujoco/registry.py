@@ -126,7 +126,7 @@ def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
 
 
 def _named(env_id: str) -> Any:
-    """What "module:NAME" names; None for an id that Gymnasium knows, or should know."""
+    """The object that "module:NAME" names; None for an id that Gymnasium knows, or should know."""
     module, _, name = env_id.rpartition(":")
     if not module:
         return None

@@ -110,7 +110,7 @@ class RobotTask(Task):
         out[:] = _checked("observe", self.robot.observe(now), out.shape)
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
-        """What the robot's `reward` and `terminated` return, after checking both."""
+        """The results of the robot's `reward` and `terminated`, after checking both."""
         lanes = len(action)
         reward = _floats("reward", self.robot.reward(before, action, now), (lanes,))
         if self.robot.terminated is None:

@@ -39,7 +39,7 @@ LOST = Verdict("interrupted", "its worker vanished, and no other worker was left
 
 
 class Run(NamedTuple):
-    """What a backend runs, and the signals meanwhile."""
+    """A sweep for a backend to run, and the signals that arrive meanwhile."""
 
     plan: Plan
     sweep: Path  # the sweep's directory

@@ -56,7 +56,7 @@ class StoredJobs:
 
 
 class StoredPlan(NamedTuple):
-    """What all workers of a submission need."""
+    """The input shared by all workers of a submission."""
 
     sweep: Path  # the sweep's directory
     plan: Plan  # its jobs are `StoredJobs`
