@@ -482,7 +482,7 @@ def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Itera
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (
             f"{n} samplers share {cores} cores: more than one for each core is faster only if "
-            "environments wait; sampler.n=null takes a sampler for each core"
+            "environments wait; sampler.n=null takes one per physical core"
         )
     if not env.exact:
         yield (
