@@ -8,12 +8,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs import registration
 
 from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
+from walle.envs.wrappers import wrapped
 from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
 from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray, IntArray
@@ -234,20 +236,22 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={spec.id!r} needs a package that is missing: {error}") from error
     except gym.error.Error as error:
-        reason = str(error).strip().splitlines()[0]
-        raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise ConfigError(f"env.id={spec.id!r}: {reason}{_newest(spec.id)}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
+    for entry in spec.wrappers:
+        env = wrapped(env, entry)
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
-    if has_image(space):
+    if has_image(space, small=spec.small_images):
         if spec.time_feature:
             raise ConfigError(
                 f"env.time_feature=true with {spec.id}, whose observations hold images; use "
                 "env.time_feature=false"
             )
-        return _Flattened(env) if pack else env
+        return _Flattened(env, rows=True) if pack else env
     check_no_hidden_image(space, _name(env))
     if not space.is_np_flattenable:
         raise ConfigError(
@@ -263,13 +267,11 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     Gymnasium's own wrapper holds a lambda, which no pickle can hold.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], *, rows: bool = False) -> None:
         super().__init__(env)
         space = env.observation_space
         self.observation_space: Any = (
-            ObservationRows(space, _name(env))
-            if has_image(space)
-            else gym.spaces.flatten_space(space)
+            ObservationRows(space, _name(env)) if rows else gym.spaces.flatten_space(space)
         )
 
     def observation(self, observation: Any) -> Any:
@@ -281,6 +283,19 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
                 " real part or the absolute value"
             )
         return gym.spaces.flatten(self.env.observation_space, observation)
+
+
+def _newest(env_id: str) -> str:
+    """The id to use instead of one with another version; "" if there is none."""
+    module, colon, name = env_id.rpartition(":")
+    try:
+        space, base, version = registration.parse_env_id(name)
+    except gym.error.Error:
+        return ""
+    newest = registration.find_highest_version(space, base)
+    if newest in (None, version):
+        return ""
+    return f"; use env.id={module}{colon}{registration.get_env_id(space, base, newest)}"
 
 
 def _name(env: gym.Env[Any, Any]) -> str:
