@@ -1,6 +1,7 @@
 """Wrappers by name, in order and with arguments; the modules of ids."""
 
 import sys
+from importlib import metadata
 
 import gymnasium as gym
 import numpy as np
@@ -13,6 +14,7 @@ from tests.test_resume import assert_same_run, killed_run, resume
 from tests.test_training import learned
 from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
+from walle.envs.probe import probe
 from walle.envs.single import make_single
 from walle.errors import ConfigError
 from walle.policy.export import export
@@ -194,3 +196,16 @@ def test_the_ids_of_known_packages_are_found(tmp_path, monkeypatch):
         lanes = make_lanes(EnvSpec(name), [0], 0)
         assert lanes.reset().shape == (1, 4)
         gym.registry.pop(name, None)
+
+
+def test_a_package_that_fails_beside_the_newest_mujoco_names_the_older_one(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shimmy", raising=False)
+    (tmp_path / "shimmy.py").write_text(
+        "import gymnasium\n\n\ndef make(**_):\n    raise AttributeError('cam_orthographic')\n\n\n"
+        "gymnasium.register('dm_control/toy-v0', make)\n"
+    )
+    monkeypatch.setattr(metadata, "version", lambda _: "4.0.0")
+    with pytest.raises(ConfigError, match=r"AttributeError: cam_.*MuJoCo 4.0.0: .*'mujoco<4'$"):
+        probe(EnvSpec("dm_control/toy-v0"), 0)
+    gym.registry.pop("dm_control/toy-v0")
