@@ -39,7 +39,14 @@ def test_every_path_that_a_page_names_exists(page):
     assert [link for link in linked if not ((ROOT / page).parent / link).exists()] == []
 
 
-ALL_PAGES = ("README.md", *sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md")))
+ALL_PAGES = tuple(
+    str(file.relative_to(ROOT))
+    for file in (
+        ROOT / "README.md",
+        *sorted((ROOT / "docs").glob("[!_]*.md")),
+        *sorted((ROOT / "docs/notes").glob("*.md")),
+    )
+)
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
