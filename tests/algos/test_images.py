@@ -239,9 +239,10 @@ def test_images_of_numbers_are_learned_from_loaded_and_exported(tmp_path):
     assert (obs.shape, obs.dtype, obs.max() <= 1) == ((36, 37, 1), np.float32, True)
     policy.act(obs)
     export(policy, tmp_path / "policy.pt2")
+    config = compose(["algo=dqn", "env=gym", *REAL, "sampler=serial"])
+    problem, _ = make_problem(config)
     with pytest.raises(ConfigError, match=r"images \(36x37x1\), .* use net=cnn"):
-        config = settings("dqn", *REAL, "sampler=serial", "net=mlp")
-        make_algorithm(config, make_problem(config)[0])
+        make_algorithm(config, problem)
 
 
 def test_small_images_need_seven_pixels():
