@@ -105,8 +105,8 @@ def test_a_wrong_entry_is_refused_in_one_line(entry, said):
 @pytest.mark.parametrize(
     ("id", "backend", "said"),
     [
-        ("HalfCheetah-v5", "mujoco", "env.wrappers are for environments of Gymnasium"),
-        ("examples.scooter:SCOOTER", "auto", "SCOOTER', a Robot: .*change the functions"),
+        ("HalfCheetah-v5", "mujoco", "env.wrappers need env.backend=gymnasium"),
+        ("examples.scooter:SCOOTER", "auto", "the Robot .*SCOOTER: change its functions"),
     ],
 )
 def test_simulations_of_many_lanes_refuse_them(id, backend, said):

@@ -29,8 +29,7 @@ from walle.errors import ConfigError, check_bounds, nearest
 from walle.system import identity
 from walle.system.importing import check_import, with_module
 
-# A run uses the values of environment variables in `env.kwargs` and `env.wrappers`; its files never
-# hold them.
+# A run uses environment variables in `env.kwargs` and `env.wrappers`; its files never hold values.
 REFERENCE = "${oc.env:"
 MAY_CHANGE = (  # in a resumed run
     *("callbacks", "checkpoint.every", "device", "env.on_error", "learner.n", "learner.restarts"),

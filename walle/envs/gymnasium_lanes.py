@@ -236,8 +236,10 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={spec.id!r} needs a package that is missing: {error}") from error
     except gym.error.Error as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
-        raise ConfigError(f"env.id={spec.id!r}: {reason}{_newest(spec.id)}") from error
+        reason = str(error).strip().splitlines()[0]
+        if isinstance(error, (gym.error.VersionNotFound, gym.error.DeprecatedEnv)):
+            reason = f"{reason.rstrip('.')}; use env.id={_newest(spec.id)}"
+        raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
     for entry in spec.wrappers:
@@ -286,16 +288,11 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
 
 
 def _newest(env_id: str) -> str:
-    """The id to use instead of one with another version; "" if there is none."""
+    """The same environment in its newest version."""
     module, colon, name = env_id.rpartition(":")
-    try:
-        space, base, version = registration.parse_env_id(name)
-    except gym.error.Error:
-        return ""
+    space, base, _ = registration.parse_env_id(name)
     newest = registration.find_highest_version(space, base)
-    if newest in (None, version):
-        return ""
-    return f"; use env.id={module}{colon}{registration.get_env_id(space, base, newest)}"
+    return f"{module}{colon}{registration.get_env_id(space, base, newest)}"
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

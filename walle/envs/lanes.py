@@ -51,11 +51,7 @@ class EnvSpec:
 
     @classmethod
     def of(cls, settings: Any, net: str, resolved: Callable[[Any], Any] | None = None) -> EnvSpec:
-        """Reads the `env` group of a configuration.
-
-        `net` is the name of the net, and `resolved` puts the values of environment variables into
-        arguments.
-        """
+        """Reads the `env` group and the net's name; `resolved` puts variables into arguments."""
         names = [field.name for field in fields(cls)]
         known = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
         given = {}

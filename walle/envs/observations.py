@@ -24,10 +24,11 @@ def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
     """
     if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None
-    scale = max(float(np.abs(bound.astype(np.float64)).max()) for bound in (space.low, space.high))
+    bounds = np.abs(np.array((space.low, space.high), np.float64))
+    scale = float(bounds.max(initial=0.0))
     usual = space.dtype == np.uint8 and not space.low.any() and (space.high == 255).all()
-    any_bytes = space.dtype == np.uint8 and least < LEAST_PIXELS
-    if (len(space.shape) == 2 and not (usual or any_bytes)) or not 0 < scale <= _LARGEST:
+    flat = len(space.shape) == 2 and not (usual or (space.dtype == np.uint8 and least == SMALLEST))
+    if flat or not 0 < scale <= _LARGEST:
         return None
     first = len(space.shape) == 3 and int(np.argmin(space.shape)) == 0
     first &= space.shape[0] != space.shape[-1] or least == LEAST_PIXELS  # MinAtar's (10, 10, 10)

@@ -102,11 +102,9 @@ def probe(env: EnvSpec, seed: int) -> Probe:
 
 def _old_mujoco(env_id: str) -> str:
     """The fix for packages that do not support the newest MuJoCo, or ""."""
-    package = with_module(env_id).partition(":")[0]
-    version = metadata.version("mujoco")
-    if package not in ("gymnasium_robotics", "metaworld", "shimmy") or version < "4":
-        return ""
-    return f"; it may not support MuJoCo {version}: pip install 'mujoco<4'"
+    version, package = metadata.version("mujoco"), with_module(env_id).partition(":")[0]
+    fails = version >= "4" and package in ("gymnasium_robotics", "metaworld", "shimmy")
+    return f"; it may not support MuJoCo {version}: pip install 'mujoco<4'" if fails else ""
 
 
 def _reason(error: Exception) -> str:

@@ -27,10 +27,7 @@ _CHUNK = 256  # rows of one call without a gradient, which bounds its memory
 
 
 class Convolutions:
-    """The convolutions of Mnih et al. 2015 (methods, "Model architecture") over one image.
-
-    Smaller ones see images with a side under `LEAST_PIXELS`.
-    """
+    """The convolutions of Mnih et al. 2015 over one image; smaller ones for a small image."""
 
     def __init__(self, prefix: str, image: Image) -> None:
         """Parameter names start with `prefix`; the image has `SMALLEST` pixels a side at least."""

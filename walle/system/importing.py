@@ -23,9 +23,7 @@ _ID_PACKAGES = {
     "ale_py": ("ALE/", "ale-py opencv-python-headless"),
     "shimmy": ("dm_control/", "'shimmy[dm-control]'"),
     "minigrid": ("MiniGrid- BabyAI-", "minigrid"),
-    "gymnasium_robotics": (
-        *("Fetch Hand Adroit FrankaKitchen PointMaze_ AntMaze_", "gymnasium-robotics"),
-    ),
+    "gymnasium_robotics": ("Fetch Hand Adroit Franka PointMaze AntMaze", "gymnasium-robotics"),
     "metaworld": ("Meta-World/", "metaworld"),
     "minatar": ("MinAtar/", "minatar"),
 }
@@ -72,8 +70,8 @@ def import_module_of(key: str, path: str) -> ModuleType:
         if error.name == module_name.partition(".")[0] and _find_example(error.name):
             return import_module_of(key, path)
         if error.name == module_name and error.name in _ID_PACKAGES:
-            package = _ID_PACKAGES[error.name][1]
-            raise ConfigError(f"{where} needs a package: pip install {package}") from None
+            install = _ID_PACKAGES[error.name][1]
+            raise ConfigError(f"{where} needs a package: pip install {install}") from None
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{where}: there is no module {error.name} beside you, on PYTHONPATH or among the "

@@ -42,12 +42,11 @@ def why_not(spec: EnvSpec) -> str | None:
     if find_robot(spec.id) is not None:
         if spec.wrappers:
             raise ConfigError(
-                f"env.wrappers with env.id={spec.id!r}, a Robot: wrappers are for environments of "
-                "Gymnasium; change the functions of the Robot"
+                f"env.wrappers with the Robot {spec.id}: change its functions instead"
             )
         return None
     if spec.wrappers:
-        return "env.wrappers are for environments of Gymnasium"
+        return "env.wrappers need env.backend=gymnasium"
     if find_maker(spec.id) is not None:
         return "it is a class or a function of your own"
     try:
