@@ -42,6 +42,7 @@ from walle.envs.probe import Probe, probe
 from walle.errors import CheckpointError, ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.nets.factory import NetSettings
 from walle.policy.acting import stored_policy
+from walle.policy.starting import Parent
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling, SerialSampling
@@ -114,8 +115,10 @@ def train(
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
 
     # What the user got wrong is refused here, before anything is written.
+    parent = Parent.read(config.start_from) if config.start_from and not resumed else None
+    about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
-    make_training = partial(Training, config, directory, timer, problem, environment)
+    make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
@@ -123,7 +126,8 @@ def train(
             checkpoint.clear_remains(directory / "checkpoints", resumed)
         again = (resumed is not None or set_aside_previous(directory)) and not launched
         differ = not environment.env.exact or config.sampler.lag.free_running
-        write_provenance(directory, settings, list(overrides), differ, resumed=resumed is not None)
+        more = {"bits_may_differ": differ, "parent": about}
+        write_provenance(directory, settings, list(overrides), resumed=resumed is not None, **more)
         hash_ = identity or config_hash(config)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
         restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
@@ -162,6 +166,7 @@ class Training:
     problem: Problem
     environment: Probe
     resumed: dict[str, Any] | None
+    parent: Parent | None = None  # of `start_from`
 
     def __post_init__(self) -> None:
         """Makes the algorithm, the callbacks and the video recorder; starts no process.
@@ -172,6 +177,9 @@ class Training:
         config, environment, logger = self.config, self.environment, self.config.logger
         self._env_steps = self.resumed["env_steps"] if self.resumed else 0
         self._algorithm = make_algorithm(config, self.problem)
+        self._news = []  # about the start
+        if self.parent and not self.resumed:
+            self._news.append(self.parent.start(self._algorithm, config, environment.lane))
         self._blocks = self._checked_lanes(self.resumed) if self.resumed else []
         self._callbacks = make_callbacks(config.callbacks)
         self._film: Callable[[PolicySnapshot, int], Path] | None = None
@@ -253,7 +261,8 @@ class Training:
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
             if self.resumed is None:
-                for line in warnings(config, self.problem.longest_episode, self.environment.env):
+                limit = self.problem.longest_episode
+                for line in [*self._news, *warnings(config, limit, self.environment.env)]:
                     agent.recorder.say(line)
 
             with suppress(Interrupted):

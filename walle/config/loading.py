@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     return validate(composed)
 
 
-def validate(composed: DictConfig) -> Config:
+def validate(composed: DictConfig, here: str = "") -> Config:
     """Checks names, types, ranges and combinations; fills in values that depend on the machine.
 
     Raises:
@@ -93,6 +94,8 @@ def validate(composed: DictConfig) -> Config:
         groups["env"].kwargs = _kept_references(composed.env.kwargs, groups["env"].kwargs)
         rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
         top = _typed("", OmegaConf.create(rest), TopLevel)
+        if top.start_from is not None:
+            top.start_from = os.path.abspath(Path(here, top.start_from))  # where the user stands
         return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
         raise ConfigError(explain(error)) from None
@@ -129,7 +132,7 @@ def resumed_config(
         is_choice = key in (*GROUPS, "algo") and isinstance(override.value(), str)
         path = f"{key}.name" if is_choice else key
         before, typed = OmegaConf.select(settings, path), OmegaConf.select(composed, path)
-        if typed == before:
+        if typed == before or (key == "start_from" and typed and os.path.abspath(typed) == before):
             continue
         if key not in (_MAY_CHANGE_WHOLE if is_choice else MAY_CHANGE):
             raise ConfigError(
@@ -160,6 +163,7 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Settings stored by an earlier version, without settings that no longer exist."""
     current = {k: dict(v) if isinstance(v, Mapping) else v for k, v in stored.items()}
+    current.setdefault("start_from", None)
     for key, removed in REMOVED.items():
         group, _, name = key.rpartition(".")
         settings = current.get(group, {}) if group else current
