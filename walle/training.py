@@ -260,10 +260,11 @@ class Training:
 
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
+            news = schedule_change(self.resumed["config"], config) if self.resumed else self._news
             if self.resumed is None:
-                limit = self.problem.longest_episode
-                for line in [*self._news, *warnings(config, limit, self.environment.env)]:
-                    agent.recorder.say(line)
+                news += warnings(config, self.problem.longest_episode, self.environment.env)
+            for line in news:
+                agent.recorder.say(line)
 
             with suppress(Interrupted):
                 agent.run(config.total_steps, signals)
@@ -505,6 +506,21 @@ def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Itera
             f"run after {total:,}: returns come from evaluations and from episodes that end early; "
             "for more use fewer sampler.lanes or more total_steps"
         )
+
+
+def schedule_change(before: dict[str, Any], config: Config) -> list[str]:
+    """The line about schedules of a resumed run that had another end `before`; else none."""
+    algo, settings = asdict(config.algo), (before, asdict(config))
+    was, now = (each.get("schedule_steps") or each["total_steps"] for each in settings)
+    falls = {
+        "learning rate": algo.get("schedule") == "linear",
+        "exploration": "exploration_fraction" in algo,
+        "noise": algo.get("log_std_end") is not None,
+    }
+    names = " and ".join(name for name in falls if falls[name])
+    line = f"follow a schedule of {now:,} steps from here, before one of {was:,}"
+    keep = f"schedule_steps={was} keeps that one"
+    return [f"{names} {line}; {keep}"] if names and now != was else []
 
 
 class RunResult(NamedTuple):

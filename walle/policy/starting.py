@@ -20,9 +20,7 @@ from walle.system.identity import flatten
 
 _NEEDED = {"env_steps": 0, "algorithm": {}, "config": {"algo": {"name": ""}, "net": {}}}
 # What both runs must have; the initial noise and the sequences of a memory may differ.
-_SAME = re.compile(
-    r"algo\.(name|normalize_(observations|rewards))$|net\.(?!log_std$|sequence$)|space of"
-)
+_SAME = re.compile(r"algo\.(name|normalize_[or]\w+)$|net\.(?!log_std$|sequence$)|space of")
 
 
 class Parent(NamedTuple):
@@ -43,11 +41,8 @@ class Parent(NamedTuple):
         return cls(file, state)
 
     def start(self, algorithm: Any, config: Config, lane: Lanes) -> str:
-        """Copies networks and normalisers into a new run's algorithm; returns a line about it.
-
-        Raises ConfigError for another algorithm, net or space. Imports nothing that the file names.
-        """
-        file, state = self
+        """Copies what fits into a new run's algorithm; returns a line, or raises ConfigError."""
+        file, state = self  # data: nothing that it names is imported
         mine, its = (flatten(checkpoint.as_data(x)) for x in (asdict(config), state["config"]))
         own = {"obs": lane.observation_space, "action": lane.env_action_space}
         try:
@@ -71,5 +66,5 @@ class Parent(NamedTuple):
         names = algorithm.start_from(checkpoint.as_data(state["algorithm"]))
         anew = "optimizers, schedules, counters, random streams"
         if algorithm.replay is not None:
-            anew += f", replay buffer, first {config.algo.random_steps:,} steps at random"
+            anew += f", replay buffer; the first {config.algo.random_steps:,} steps are random"
         return f"starting from {file}, {state['env_steps']:,} steps: takes {names}; new are {anew}"
