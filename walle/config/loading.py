@@ -124,7 +124,8 @@ def resumed_config(
 
     `composed` is Hydra's result of `overrides` and defaults.
     """
-    settings = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
+    older: dict[str, Any] = {"callbacks": [], "start_from": None}  # than these settings
+    settings = OmegaConf.create({**older, **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):
@@ -163,7 +164,6 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Settings stored by an earlier version, without settings that no longer exist."""
     current = {k: dict(v) if isinstance(v, Mapping) else v for k, v in stored.items()}
-    current.setdefault("start_from", None)
     for key, removed in REMOVED.items():
         group, _, name = key.rpartition(".")
         settings = current.get(group, {}) if group else current
