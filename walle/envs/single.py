@@ -145,7 +145,7 @@ class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class _Clock(gym.Wrapper[Any, Any, Any, Any]):
-    """Appends the elapsed share of the episode, as `walle.envs.transforms.TimeFeature` does."""
+    """Appends the elapsed share of the episode, as `walle.envs.transforms.ObservationMap` does."""
 
     def __init__(self, env: Env, scale: float) -> None:
         super().__init__(env)
