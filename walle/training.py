@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
@@ -118,6 +118,9 @@ def train(
     parent = Parent.read(config.start_from) if config.start_from and not resumed else None
     about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
+    if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
+        offset = checkpoint.offset_of(*source, problem.obs_layout.vector)
+        environment = environment._replace(env=replace(environment.env, offset=offset))
     make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
 
@@ -262,7 +265,8 @@ class Training:
             stack.callback(agent.close)
             news = schedule_change(self.resumed["config"], config) if self.resumed else self._news
             if self.resumed is None:
-                news += warnings(config, self.problem.longest_episode, self.environment.env)
+                problem, env = self.problem, self.environment.env
+                news += warnings(config, problem.longest_episode, env, problem.action_space)
             for line in news:
                 agent.recorder.say(line)
 
@@ -366,7 +370,9 @@ class Training:
                 stochastic=config.eval.stochastic,
             )
         is_due = Every(config.checkpoint.every, self._env_steps)
-        stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        stored: Any = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        if (offset := environment.env.offset) is not None:
+            stored["offset"] = np.array(offset)
         checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
         agent = Agent(
             algorithm=algorithm,
@@ -486,8 +492,11 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
-def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:
+def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = None) -> Iterator[str]:
     """Warnings about settings that work, but perhaps not as intended."""
+    if isinstance(space, gym.spaces.Box) and not space.is_bounded():
+        fix = "set bounds with env.action_low and env.action_high"
+        yield f"{env.id} has unbounded actions, and so is the noise of the policy; {fix}"
     n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (
@@ -499,10 +508,10 @@ def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Itera
             f"{env.id}: environments with equal seeds differ, by np.random, random, torch or "
             "shared state, so bits depend on sampler.n; draw from self.np_random"
         )
-    last = (longest_episode or 0) * lanes
+    last = (longest or 0) * lanes
     if last > total and not config.whole_episodes:
         yield (
-            f"episodes of {longest_episode:,} steps in {lanes} lanes end after {last:,} steps, the "
+            f"episodes of {longest:,} steps in {lanes} lanes end after {last:,} steps, the "
             f"run after {total:,}: returns come from evaluations and from episodes that end early; "
             "for more use fewer sampler.lanes or more total_steps"
         )

@@ -15,6 +15,7 @@ import torch
 from tests.conftest import read
 from tests.test_damaged_checkpoints import LEARNING, SMALL
 from tests.test_training import learned
+from tests.toy_spaces import Stamped
 from walle.agent import checkpoint
 from walle.config import compose
 from walle.errors import ConfigError
@@ -142,6 +143,17 @@ def test_samplers_learners_and_a_resumption_change_no_bit(
     whole = learned(tmp_path / "serial")
     assert len(whole) == 4
     assert [learned(tmp_path / how) == whole for how in ("two", "short")] == [True, True]
+
+
+def test_large_numbers_keep_the_offset_of_the_parent(tmp_path, monkeypatch):
+    run = (*SMALL, "algo=ppo", "algo.epochs=1", "env=gym", "env.id=tests.toy_spaces:Stamped")
+    train(compose(run), tmp_path / "before")
+    monkeypatch.setattr(Stamped, "START", 1.7e9 + 64)
+    train(compose([*run, f"start_from={tmp_path / 'before'}"]), tmp_path / "after")
+    found = [
+        checkpoint.load(tmp_path / name / "checkpoints/last.pt") for name in ("before", "after")
+    ]
+    assert [state["offset"].tolist() for state in found] == [[1.7e9, 0]] * 2
 
 
 REFUSED = {

@@ -175,7 +175,8 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 "use the run as it is, install the version of walle that its run.json names"
             )
     if "env" in current:
-        current["env"].setdefault("on_error", "stop")  # which earlier versions did
+        earlier = {"on_error": "stop", "action_low": None, "action_high": None}
+        current["env"] = {**earlier, **current["env"]}
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)
