@@ -178,7 +178,12 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 "use the run as it is, install the version of walle that its run.json names"
             )
     if "env" in current:
-        earlier = {"on_error": "stop", "wrappers": [], "action_low": None, "action_high": None}
+        earlier: dict[str, Any] = {
+            "on_error": "stop",
+            "wrappers": [],
+            "action_low": None,
+            "action_high": None,
+        }
         current["env"] = {**earlier, **current["env"]}
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
