@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
@@ -115,6 +115,9 @@ def train(
 
     # What the user got wrong is refused here, before anything is written.
     problem, environment = make_problem(config)
+    if resumed:  # its files have these columns
+        env = replace(environment.env, info=tuple(resumed.get("info", ())))
+        environment = environment._replace(env=env)
     make_training = partial(Training, config, directory, timer, problem, environment)
     training = make_training(resumed)
 
@@ -255,6 +258,8 @@ class Training:
             if self.resumed is None:
                 for line in warnings(config, self.problem.longest_episode, self.environment.env):
                     agent.recorder.say(line)
+                for name in self.environment.unseen:
+                    agent.recorder.say(f"logger.info: {name} is not in the first steps' info")
 
             with suppress(Interrupted):
                 agent.run(config.total_steps, signals)
@@ -336,7 +341,7 @@ class Training:
         recorder = Recorder(
             directory=directory,
             timer=timer,
-            tracker=EpisodeTracker(sampling.owners, logger.return_window),
+            tracker=EpisodeTracker(sampling.owners, logger.return_window, environment.env.info),
             lock_step=lag.lock_step,
             sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
             progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
@@ -356,7 +361,8 @@ class Training:
                 stochastic=config.eval.stochastic,
             )
         is_due = Every(config.checkpoint.every, self._env_steps)
-        stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        policy = stored_policy(algorithm, environment.lane)
+        stored = {"config": settings, "policy": policy, "info": list(environment.env.info)}
         checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
         agent = Agent(
             algorithm=algorithm,
@@ -386,6 +392,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
         ConfigError: the environment does not work, or does not fit the settings.
     """
     env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
+    env = replace(env, info=tuple(config.logger.info))
     watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
     with watchdog.over("the trial of the environment"):
         environment = probe(env, config.seed)
@@ -473,7 +480,7 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     space = problem.action_space
     action_dtype = "float32" if isinstance(space, gym.spaces.Box) else "int64"
     arrays = ((problem.obs_dim,), problem.obs_layout.dtype, space.shape or (), action_dtype)
-    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
+    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state, len(environment.env.info))
 
 
 def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:

@@ -12,6 +12,7 @@ from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, R
 from walle.errors import ConfigError
 from walle.system.importing import imported
 from walle.system.machine import usable_physical_cores
+from walle.types import InfoColumn
 
 CALLBACK_METHODS = (
     *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
@@ -32,6 +33,8 @@ def checked(config: Config) -> Config:
         if config.callbacks.count(name) > 1:
             raise ConfigError(f"callbacks has {name} twice; name each callback once")
         imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
+    for text in config.logger.info:
+        InfoColumn.of(text)
     if config.objective == "best" and config.eval.every is None:
         raise ConfigError(
             "objective=best with eval.every=null: there is no evaluation; use objective=return"

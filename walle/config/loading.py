@@ -39,7 +39,7 @@ MAY_CHANGE = (  # in a resumed run
     *("sampler.restarts", "sampler.timeout_s", "schedule_steps", "total_steps"),
 )
 _MAY_CHANGE_WHOLE = ("learner", "logger", "sampler")
-_KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
+_KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window", "info")}
 _TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's names
 
 
@@ -172,6 +172,9 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
             )
     if "env" in current:
         current["env"].setdefault("on_error", "stop")  # which earlier versions did
+        current["env"].setdefault("reset_options", {})
+    if "logger" in current:
+        current["logger"].setdefault("info", [])
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import gymnasium as gym
 
 from walle.envs.lanes import EnvSpec, Lanes, Step
+from walle.errors import ConfigError
 from walle.streams import Role
 
 __all__ = ["EnvSpec", "Lanes", "Step", "make_lanes"]
@@ -23,6 +24,11 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     from walle.envs.transforms import RescaledActions, TimeFeature
 
     base = _simulation(spec, lanes, seed, role)
+    if spec.reset_options and (base.moves or spec.backend == "envpool"):
+        raise ConfigError(
+            f"env.reset_options={spec.reset_options}: MuJoCo lanes and EnvPool take none; use "
+            "env.kwargs, or env.backend=gymnasium"
+        )
     if spec.action != "raw" and isinstance(base.action_space, gym.spaces.Box):
         base = RescaledActions(base, rescale=spec.action == "rescale")
     if spec.time_feature:

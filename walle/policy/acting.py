@@ -273,7 +273,8 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         from walle.config.loading import with_variables  # imports omegaconf: few policies need it
 
         kwargs = with_variables(kwargs)
-    spec = EnvSpec.of(SimpleNamespace(**config["env"]), kwargs)
+    info = tuple(state.get("info", ()))  # which earlier versions lack
+    spec = EnvSpec.of(SimpleNamespace(**config["env"], info=info), kwargs)
     named = {f"{group}.name": config[group]["name"] for group in ("algo", "net")}
     if stored is not None:
         named = {"net.name": stored["net"]["own"]["path"]} if stored["net"]["own"] else {}
