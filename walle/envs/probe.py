@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib import metadata
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from walle.envs import EnvSpec, Lanes, Step, make_lanes
 from walle.envs.lanes import Saving, restart, unusable
 from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.streams import kept_globals, seed_globals
-from walle.types import SUCCESS, AnyArray
+from walle.system.importing import with_module
+from walle.types import SUCCESS, AnyArray, ObsLayout, layout_of
 
 _TRIAL_S = 1.0  # for the trials of a slow environment
 _REPLAY_TRIAL_S = 3.0
@@ -64,7 +66,8 @@ def probe(env: EnvSpec, seed: int) -> Probe:
             seed_globals(seed, "trial", number)
             with closing(make_lanes(trial_env, [0], seed)) as lane:
                 lane.action_space.seed(seed)
-                found += [lane.reset().tobytes()]
+                first = lane.reset().copy()
+                found += [first.tobytes()]
                 for _ in range(1 if sum(seconds) > _TRIAL_S / 10 else _TIMED):
                     action, start = np.asarray(lane.action_space.sample()), time.perf_counter()
                     step = lane.step(action[None])
@@ -77,7 +80,7 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         given = f"env.kwargs={env.shown_kwargs}"
         given += f", env.reset_options={env.reset_options}" if env.reset_options else ""
         reason = f"env.id={env.id} with {given}: {_reason(error)}"
-        raise ConfigError(reason) from error
+        raise ConfigError(f"{reason}{_old_mujoco(env.id)}") from error
     if env.info and not infos:
         raise ConfigError(
             f"logger.info={[*env.info]}: MuJoCo lanes and Robots have no info; for a task of "
@@ -87,7 +90,8 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     columns = tuple(entry for entry in trial_env.info if entry in env.info or entry in seen)
     unseen = tuple(entry for entry in env.info if entry not in seen)
     step_s, unsaved = min(seconds), ""
-    env = replace(env, exact=all(one == other for one, other in zip(*results, strict=False)))
+    exact = all(one == other for one, other in zip(*results, strict=False))
+    env = replace(env, exact=exact, offset=_offset(layout_of(lane.observation_space), first))
     # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
     ways: tuple[Saving, ...] = ("pickle", "pickle", "replay") if env.hidden is None else ("replay",)
     for i, way in enumerate(ways):  # the second time with equal draws of the global generators
@@ -110,6 +114,22 @@ def probe(env: EnvSpec, seed: int) -> Probe:
             room += steps * np.asarray(lane.action_space.sample()).nbytes
         return Probe(lane, replace(saved, info=columns), lane.moves, room, "", unseen)
     return Probe(lane, replace(env, saving="none", info=columns), False, 0, unsaved, unseen)
+
+
+def _old_mujoco(env_id: str) -> str:
+    """The fix for packages that do not support the newest MuJoCo, or ""."""
+    version, package = metadata.version("mujoco"), with_module(env_id).partition(":")[0]
+    fails = version >= "4" and package in ("gymnasium_robotics", "metaworld", "shimmy")
+    return f"; it may not support MuJoCo {version}: pip install 'mujoco<4'" if fails else ""
+
+
+def _offset(layout: ObsLayout, obs: AnyArray) -> tuple[float, ...] | None:
+    """The numbers of an observation, [1, *O], that are so large that float32 loses changes."""
+    whole = obs.dtype.kind in "iu" and not layout.images  # all integers below 2^24 are in float32
+    vector = layout.vectors(obs)[0].astype(np.float64)
+    large = np.isfinite(vector) & (np.abs(vector) >= (2.0**24 if whole else 2.0**16))
+    keeps = obs.dtype == np.float32 or not large.any()
+    return None if keeps else tuple(np.where(large, vector, 0.0).tolist())
 
 
 def _reason(error: Exception) -> str:
