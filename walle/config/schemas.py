@@ -183,6 +183,7 @@ class TopLevel:
     name: str | None
     seed: int = not_negative()
     resume: str | None
+    start_from: str | None
     total_steps: int = positive()
     schedule_steps: int | None = positive()
     batch_size: int = positive()

@@ -263,7 +263,7 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     Raises:
         ConfigError: there is no such checkpoint, it cannot be read, or it needs `trust`.
     """
-    file = _find_checkpoint(Path(path), which)
+    file = find_checkpoint(Path(path), which)
     if file.name == checkpoint.LAST and file.parent.name == "checkpoints":
         state = checkpoint.load_last(file.parent, lambda line: warnings.warn(line, stacklevel=3))
     else:
@@ -315,12 +315,16 @@ def check_which(which: str | None) -> None:
         raise ConfigError(f"which={which!r} is unknown; {nearest(which, WHICH)}")
 
 
-def _find_checkpoint(path: Path, which: str | None = None) -> Path:
-    """The file that `load` reads."""
+def find_checkpoint(path: Path, which: str | None = None) -> Path:
+    """The file that `load` reads; DIR/best and DIR/last name it too, and DIR/checkpoints DIR."""
+    if path.name in WHICH and not path.exists():
+        path, which = path.parent, path.name
     check_which(which)
     if path.is_file():
         return path
     directory = path / "checkpoints"
+    if path.name == "checkpoints" and not directory.exists():
+        directory = path
     if not path.exists():
         raise ConfigError(f"{path} does not exist; give a run's directory or a checkpoint file")
     best, last = directory / checkpoint.BEST, directory / checkpoint.LAST
