@@ -401,7 +401,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     Raises:
         ConfigError: the environment does not work, or does not fit the settings.
     """
-    env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
+    env = EnvSpec.of(config.env, config.net.name, with_variables)
     watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
     with watchdog.over("the trial of the environment"):
         environment = probe(env, config.seed)

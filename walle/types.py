@@ -23,19 +23,22 @@ STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated"
 LANE_FIELDS = ("lane", "policy_version", "state", "begins")
 NO_LANE: BoolArray = np.zeros(0, np.bool_)
 SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
-LEAST_PIXELS = 36  # a side of an image, which three convolutions leave with one pixel
+LEAST_PIXELS = 36  # a side of an image, which the usual three convolutions leave with one pixel
+SMALLEST = 7  # a side of a small image, with smaller convolutions
 
 
 class Image(NamedTuple):
-    """An image of bytes: its shape as the environment returns it, and its channel position."""
+    """An image: its shape as the environment returns it, its channel position, its numbers."""
 
     shape: tuple[int, ...]
     channels_first: bool
+    dtype: str = "uint8"  # of its pixels in a row: or "bool", or "float32" for all other numbers
+    scale: float = 255.0  # the network sees pixels divided by this
 
     @property
     def size(self) -> int:
         """The number of bytes."""
-        return math.prod(self.shape)
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def chw(self) -> tuple[int, int, int]:

@@ -219,6 +219,11 @@ def _check_mode(config: Config) -> None:
             "env.on_error=reset with env.backend=envpool, which cannot step one lane alone; "
             "use env.backend=auto, or env.on_error=stop"
         )
+    if config.env.wrappers and config.env.backend == "envpool":
+        raise ConfigError(
+            "env.wrappers with env.backend=envpool, which steps many environments at once: use "
+            "env.backend=auto, or EnvPool's own arguments (+env.kwargs.KEY=...)"
+        )
     if config.whole_episodes and algos.load(name).capabilities.replay:
         raise ConfigError(
             f"sampler.collect=episodes with algo={name}, whose buffer holds steps and not episodes;"

@@ -16,6 +16,7 @@ class EnvConfig:
     name: str
     id: str
     kwargs: dict[str, Any]
+    wrappers: list[Any]
     backend: str = one_of("auto", "mujoco", "gymnasium", "envpool")
     frame_skip: int = positive()
     episode_limit: int | None = positive()

@@ -8,12 +8,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs import registration
 
 from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_vector, has_image
+from walle.envs.wrappers import wrapped
 from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
 from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray, IntArray
@@ -241,6 +243,8 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         raise ConfigError(f"env.id={spec.id!r} needs a package that is missing: {error}") from error
     except gym.error.Error as error:
         reason = str(error).strip().splitlines()[0]
+        if isinstance(error, (gym.error.VersionNotFound, gym.error.DeprecatedEnv)):
+            reason = f"{reason.rstrip('.')}; use env.id={_newest(spec.id)}"
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
@@ -248,16 +252,18 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         if not isinstance(found := getattr(env, name, None), gym.Space):
             fix = f"set self.{name} in __init__ to one of gymnasium.spaces"
             raise ConfigError(f"{_name(env)} lacks its {name}, which is {found!r}: {fix}")
+    for entry in spec.wrappers:
+        env = wrapped(env, entry)
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
-    if has_image(space):
+    if has_image(space, small=spec.small_images):
         if spec.time_feature:
             raise ConfigError(
                 f"env.time_feature=true with {spec.id}, whose observations hold images; use "
                 "env.time_feature=false"
             )
-        return _Flattened(env, spec.offset) if pack else env
+        return _Flattened(env, spec.offset, rows=True) if pack else env
     check_vector(space, _name(env))
     return _Flattened(env)
 
@@ -268,13 +274,11 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     Gymnasium's own wrapper holds a lambda, which no pickle can hold.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], offset: Any = None) -> None:
+    def __init__(self, env: gym.Env[Any, Any], offset: Any = None, *, rows: bool = False) -> None:
         super().__init__(env)
         space = env.observation_space
         self.observation_space: Any = (
-            ObservationRows(space, _name(env), offset)
-            if has_image(space)
-            else gym.spaces.flatten_space(space)
+            ObservationRows(space, _name(env), offset) if rows else gym.spaces.flatten_space(space)
         )
 
     def observation(self, observation: Any) -> Any:
@@ -286,6 +290,14 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
                 " real part or the absolute value"
             )
         return gym.spaces.flatten(self.env.observation_space, observation)
+
+
+def _newest(env_id: str) -> str:
+    """The same environment in its newest version."""
+    module, colon, name = env_id.rpartition(":")
+    space, base, _ = registration.parse_env_id(name)
+    newest = registration.find_highest_version(space, base)
+    return f"{module}{colon}{registration.get_env_id(space, base, newest)}"
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

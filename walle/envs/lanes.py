@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -11,7 +11,9 @@ import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from walle.envs.wrappers import name_of
 from walle.errors import ConfigError, RolloutError
+from walle.system.importing import with_module
 from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
 Saving = Literal["pickle", "replay", "none"]
@@ -26,6 +28,9 @@ class EnvSpec:
     # `walle.envs.mujoco.robot.Robot`, the class or the function of that name
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)  # the environment's arguments
+    # "Name" or {"name": Name, argument: value}, the innermost first, see `walle.envs.wrappers`
+    wrappers: list[Any] = field(default_factory=list, repr=False)
+    small_images: bool = False  # whether images may have fewer than `LEAST_PIXELS` a side
     # "mujoco", "gymnasium" or "envpool"; "auto" is the fastest of them with Gymnasium's results
     backend: str = "auto"
     frame_skip: int = 1  # environment steps per action, rewards summed
@@ -51,15 +56,21 @@ class EnvSpec:
     on_error: str = "stop"
 
     @classmethod
-    def of(cls, settings: Any, kwargs: dict[str, Any]) -> EnvSpec:
-        """Reads the `env` group of a configuration.
-
-        `kwargs` are the group's, with environment variables resolved.
-        """
+    def of(cls, settings: Any, net: str, resolved: Callable[[Any], Any] | None = None) -> EnvSpec:
+        """Reads the `env` group and the net's name; `resolved` puts variables into arguments."""
         names = [field.name for field in fields(cls)]
         known = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-        hidden = None if kwargs == settings.kwargs else settings.kwargs
-        return cls(**{**known, "kwargs": kwargs, "hidden": hidden})
+        given = {}
+        if resolved:
+            given = {name: resolved(known[name]) for name in known.keys() & {"kwargs", "wrappers"}}
+        hidden = None if given.items() <= known.items() else settings.kwargs
+        return cls(**{**known, **given, "hidden": hidden, "small_images": net == "cnn"})
+
+    @property
+    def imports(self) -> list[tuple[str, str]]:
+        """Pairs of a setting and "module:Name" in it, of which the environment needs the module."""
+        paths = [("env.id", with_module(self.id))]
+        return paths + [("env.wrappers", name_of(entry)) for entry in self.wrappers]
 
     @property
     def shown_kwargs(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib import metadata
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from walle.envs import EnvSpec, Lanes, Step, make_lanes
 from walle.envs.lanes import Saving, restart, unusable
 from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.streams import kept_globals, seed_globals
+from walle.system.importing import with_module
 from walle.types import AnyArray, ObsLayout, layout_of
 
 _TRIAL_S = 1.0  # for the trials of a slow environment
@@ -72,7 +74,7 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         raise
     except Exception as error:
         reason = f"env.id={env.id} with env.kwargs={env.shown_kwargs}: {_reason(error)}"
-        raise ConfigError(reason) from error
+        raise ConfigError(f"{reason}{_old_mujoco(env.id)}") from error
     step_s, unsaved = min(seconds), ""
     exact = all(one == other for one, other in zip(*results, strict=False))
     env = replace(env, exact=exact, offset=_offset(layout_of(lane.observation_space), first))
@@ -98,6 +100,13 @@ def probe(env: EnvSpec, seed: int) -> Probe:
             room += steps * np.asarray(lane.action_space.sample()).nbytes
         return Probe(lane, saved, lane.moves, room, "")
     return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
+
+
+def _old_mujoco(env_id: str) -> str:
+    """The fix for packages that do not support the newest MuJoCo, or ""."""
+    version, package = metadata.version("mujoco"), with_module(env_id).partition(":")[0]
+    fails = version >= "4" and package in ("gymnasium_robotics", "metaworld", "shimmy")
+    return f"; it may not support MuJoCo {version}: pip install 'mujoco<4'" if fails else ""
 
 
 def _offset(layout: ObsLayout, obs: AnyArray) -> tuple[float, ...] | None:
