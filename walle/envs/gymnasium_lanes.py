@@ -294,15 +294,14 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], offset: Any = None, *, rows: bool = False) -> None:
         super().__init__(env)
-        self._offset, space = offset, env.observation_space
+        space = env.observation_space
         self.observation_space: Any = (
-            ObservationRows(space, _name(env)) if rows else gym.spaces.flatten_space(space)
+            ObservationRows(space, _name(env), offset) if rows else gym.spaces.flatten_space(space)
         )
 
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
-            # earlier versions pickled no offset
-            return self.observation_space.pack(observation, getattr(self, "_offset", None))
+            return self.observation_space.pack(observation)
         if _has_complex(observation):  # flattening would take the real part
             raise RolloutError(
                 "the environment returned a complex observation: return real numbers, such as the"

@@ -91,6 +91,8 @@ class Policy:
         self.spec, self.spaces, self.origin, self.trust = spec, spaces, origin, trust
         self.rng = np.random.default_rng(0)
         self.action_map = action_map(spaces.action, spec)
+        if isinstance(spaces.observation, ObservationRows):
+            spaces.observation.offset = spec.offset
         self._actor, self._rows = self.actor(1), 1
 
     def __repr__(self) -> str:
@@ -175,7 +177,7 @@ class Policy:
     def _checked(self, obs: Any) -> tuple[AnyArray, bool]:
         """[N, O] observations, and whether one observation was given."""
         if isinstance(self.spaces.observation, ObservationRows):
-            return self.spaces.observation.rows(obs, self.spec.offset)
+            return self.spaces.observation.rows(obs)
         try:
             rows = np.asarray(obs, np.float64)
         except (TypeError, ValueError):
