@@ -40,7 +40,7 @@ MAY_CHANGE = (  # in a resumed run
     *("sampler.restarts", "sampler.timeout_s", "schedule_steps", "total_steps"),
 )
 _MAY_CHANGE_WHOLE = ("learner", "logger", "sampler")
-_KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
+_KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window", "info")}
 _TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's names
 
 
@@ -180,11 +180,14 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
     if "env" in current:
         earlier: dict[str, Any] = {
             "on_error": "stop",
+            "reset_options": {},
             "wrappers": [],
             "action_low": None,
             "action_high": None,
         }
         current["env"] = {**earlier, **current["env"]}
+    if "logger" in current:
+        current["logger"].setdefault("info", [])
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)

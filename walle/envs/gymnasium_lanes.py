@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
@@ -11,14 +12,14 @@ import numpy as np
 from gymnasium.envs import registration
 
 from walle.envs import saving
-from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
+from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, numbers_in, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_vector, has_image
 from walle.envs.wrappers import wrapped
 from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
 from walle.streams import Role, env_seed
-from walle.types import AnyArray, BoolArray, IntArray
+from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
 
 _MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
 
@@ -59,6 +60,8 @@ class GymnasiumLanes:
         self._steps = 0
         self._saving = spec.saving
         self._episodes = [saving.EpisodeReplay() for _ in self._lanes]
+        self._names = [InfoColumn.of(entry).name for entry in spec.info]
+        self._info = np.full((n, len(self._names)), np.nan) if self._names else None
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -119,8 +122,8 @@ class GymnasiumLanes:
                 self._obs[i] = obs
             except Exception as error:  # noqa: BLE001
                 self._note(error, i)
-        final_obs = self._final_obs if any_ended else None
-        return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
+        final = self._final_obs if any_ended else None
+        return Step(self._obs, self._reward, self._terminated, self._truncated, final, self._info)
 
     def _step_lane(self, i: int, action: Any) -> tuple[AnyArray, bool]:
         env: Any = self._envs[i]
@@ -131,7 +134,7 @@ class GymnasiumLanes:
         total = 0.0
         for _ in range(self._frame_skip):
             try:
-                obs, reward, terminated, truncated, _ = env.step(action)
+                obs, reward, terminated, truncated, info = env.step(action)
                 total += reward if type(reward) is float else real_number(reward)
             except Exception as error:
                 self._add_location(error, i)
@@ -139,6 +142,8 @@ class GymnasiumLanes:
             issue_mujoco_warnings(f"lane {self._lanes[i]}")
             if terminated or truncated:
                 break
+        if self._info is not None:
+            self._info[i] = numbers_in(info, self._names)
         self._reward[i] = total
         self._terminated[i] = bool(terminated)  # which may be an array of one entry
         self._truncated[i] = bool(truncated)
@@ -237,6 +242,8 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         made = spec.id if maker is None else gym.envs.registration.EnvSpec(name, maker)
         env = gym.make(made, disable_env_checker=True, **limit, **spec.kwargs)
         issue_mujoco_warnings(spec.id)
+        if spec.reset_options:
+            env = _ResetOptions(env, spec.reset_options)
     except ModuleNotFoundError as error:
         raise ConfigError(f"env.id={spec.id!r}: {error}; is the module importable here?") from error
     except gym.error.DependencyNotInstalled as error:
@@ -268,6 +275,17 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     return _Flattened(env)
 
 
+class _ResetOptions(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives `env.reset_options` to every reset that has no options of its own."""
+
+    def __init__(self, env: gym.Env[Any, Any], options: dict[str, Any]) -> None:
+        super().__init__(env)
+        self._options = options
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.env.reset(seed=seed, options=options or deepcopy(self._options))
+
+
 class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     """Flattens observations to vectors of real numbers or, with images, to rows of bytes.
 
@@ -276,15 +294,14 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], offset: Any = None, *, rows: bool = False) -> None:
         super().__init__(env)
-        self._offset, space = offset, env.observation_space
+        space = env.observation_space
         self.observation_space: Any = (
-            ObservationRows(space, _name(env)) if rows else gym.spaces.flatten_space(space)
+            ObservationRows(space, _name(env), offset) if rows else gym.spaces.flatten_space(space)
         )
 
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
-            # earlier versions pickled no offset
-            return self.observation_space.pack(observation, getattr(self, "_offset", None))
+            return self.observation_space.pack(observation)
         if _has_complex(observation):  # flattening would take the real part
             raise RolloutError(
                 "the environment returned a complex observation: return real numbers, such as the"

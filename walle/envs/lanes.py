@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from walle.envs.wrappers import name_of
 from walle.errors import ConfigError, RolloutError
 from walle.system.importing import with_module
-from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
+from walle.types import SUCCESS, ActionSpace, AnyArray, BoolArray, IntArray
 
 Saving = Literal["pickle", "replay", "none"]
 StateArray = npt.NDArray[np.uint8]
@@ -54,6 +55,8 @@ class EnvSpec:
     offset: tuple[float, ...] | None = None
     # "stop" raises what the environment raises; "reset" notes it, see `Lanes.failed`
     on_error: str = "stop"
+    reset_options: dict[str, Any] = field(default_factory=dict)  # the argument `options` of `reset`
+    info: tuple[str, ...] = ()  # columns of the steps' infos, see `walle.types.InfoColumn.of`
 
     @classmethod
     def of(cls, settings: Any, net: str, resolved: Callable[[Any], Any] | None = None) -> EnvSpec:
@@ -88,6 +91,8 @@ class Step(NamedTuple):
     # [L, *O] the last observation of each episode that ended; other rows have no meaning. None if
     # no episode ended
     final_obs: AnyArray | None
+    # [L, K] the numbers that `EnvSpec.info` names, NaN where an info has none; None without names
+    info: npt.NDArray[np.float64] | None = None
 
 
 class Lanes(Protocol):
@@ -172,6 +177,24 @@ def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any, tuple[int, ...] | N
         return gym.spaces.MultiBinary(math.prod(shape)), 0, shape
     low, high = space.low.reshape(-1), space.high.reshape(-1)
     return gym.spaces.Box(low, high, dtype=space.dtype.type), 0, shape
+
+
+def numbers_in(info: Any, names: Sequence[str]) -> list[float]:
+    """The numbers under `names` in an info; NaN without one. RolloutError for anything else."""
+    numbers = []
+    for name in names:
+        found = np.asarray(info.get(name) if isinstance(info, Mapping) else None, object)
+        value = found.item() if found.size == 1 else found
+        if isinstance(value, Real | np.bool_):
+            numbers.append(float(value))
+        elif value is None or name in SUCCESS:  # the latter without being asked for
+            numbers.append(np.nan)
+        else:
+            raise RolloutError(
+                f"logger.info: {name!r} in the environment's info is {value!r:.60}, not a number: "
+                "leave it out, or put a number into info under another name"
+            )
+    return numbers
 
 
 def unusable(lanes: Lanes, *results: AnyArray) -> BoolArray:

@@ -80,10 +80,12 @@ class ObservationRows(gym.spaces.Box):
     All other entries are flattened as Gymnasium does it, in the order of the space.
     """
 
-    def __init__(self, original: gym.Space[Any], where: str) -> None:
+    offset: Any = None  # see `EnvSpec`; earlier versions pickled none
+
+    def __init__(self, original: gym.Space[Any], where: str, offset: Any = None) -> None:
         """Arranges `original`; `where` names the environment in messages."""
         check_flattenable(original, where)
-        self.original = original
+        self.original, self.offset = original, offset
         self._spaces = list(_parts(original))
         self._images = _images(original, small=True)
         vector = 0
@@ -97,11 +99,11 @@ class ObservationRows(gym.spaces.Box):
         """The other space, for messages and for the description of compiled functions."""
         return f"ObservationRows({self.original})"
 
-    def pack(self, obs: Any, offset: Any = None) -> AnyArray:
-        """The row [W] of an observation, after subtracting `offset` from its vector, if given."""
-        return self._row(list(_values(self.original, obs)), offset)
+    def pack(self, obs: Any) -> AnyArray:
+        """The row [W] of an observation."""
+        return self._row(list(_values(self.original, obs)))
 
-    def _row(self, values: Sequence[Any], offset: Any) -> AnyArray:
+    def _row(self, values: Sequence[Any]) -> AnyArray:
         row = np.zeros(self.layout.width, np.uint8)
         numbers: list[AnyArray] = []
         start = 4 * self.layout.vector
@@ -123,13 +125,12 @@ class ObservationRows(gym.spaces.Box):
             row[start : start + image.size] = pixels.view(np.uint8)
             start += image.size
         if numbers:
-            vector = np.subtract(np.concatenate(numbers), 0 if offset is None else offset)
-            vector = vector.astype(np.float32)
+            vector = np.subtract(np.concatenate(numbers), self.offset or 0).astype(np.float32)
             _check_finite(vector)
             self.layout.vectors(row)[:] = vector
         return row
 
-    def rows(self, obs: Any, offset: Any = None) -> tuple[AnyArray, bool]:
+    def rows(self, obs: Any) -> tuple[AnyArray, bool]:
         """The rows [N, W] of a batch of observations, and whether `obs` is a single observation.
 
         A batch has a further dimension in front of every entry. Rows [W] and [N, W] also work.
@@ -142,10 +143,10 @@ class ObservationRows(gym.spaces.Box):
             raise self._unlike(type(obs).__name__) from error
         shapes = [space.shape or () for space in self._spaces]
         if [value.shape for value in values] == shapes:
-            return self.pack(obs, offset)[None], True
+            return self.pack(obs)[None], True
         if not all(v.shape[1:] == s and v.ndim for v, s in zip(values, shapes, strict=True)):
             raise self._unlike(f"shapes {[value.shape for value in values]}")
-        return np.stack([self._row(row, offset) for row in zip(*values, strict=True)]), False
+        return np.stack([self._row(row) for row in zip(*values, strict=True)]), False
 
     def _unlike(self, given: str) -> ConfigError:
         return ConfigError(

@@ -91,6 +91,8 @@ class Policy:
         self.spec, self.spaces, self.origin, self.trust = spec, spaces, origin, trust
         self.rng = np.random.default_rng(0)
         self.action_map = action_map(spaces.action, spec)
+        if isinstance(spaces.observation, ObservationRows):
+            spaces.observation.offset = spec.offset
         self._actor, self._rows = self.actor(1), 1
 
     def __repr__(self) -> str:
@@ -175,7 +177,7 @@ class Policy:
     def _checked(self, obs: Any) -> tuple[AnyArray, bool]:
         """[N, O] observations, and whether one observation was given."""
         if isinstance(self.spaces.observation, ObservationRows):
-            return self.spaces.observation.rows(obs, self.spec.offset)
+            return self.spaces.observation.rows(obs)
         try:
             rows = np.asarray(obs, np.float64)
         except (TypeError, ValueError):
@@ -277,7 +279,8 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         from walle.config import loading  # imports omegaconf: few policies need it
 
         resolved = loading.with_variables
-    spec = EnvSpec.of(SimpleNamespace(**config["env"]), config["net"]["name"], resolved)
+    settings = SimpleNamespace(**config["env"], info=tuple(state.get("info", ())))
+    spec = EnvSpec.of(settings, config["net"]["name"], resolved)
     named = {f"{group}.name": config[group]["name"] for group in ("algo", "net")}
     if stored is not None:
         named = {"net.name": stored["net"]["own"]["path"]} if stored["net"]["own"] else {}
