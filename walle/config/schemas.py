@@ -16,6 +16,7 @@ class EnvConfig:
     name: str
     id: str
     kwargs: dict[str, Any]
+    wrappers: list[Any]
     backend: str = one_of("auto", "mujoco", "gymnasium", "envpool")
     frame_skip: int = positive()
     episode_limit: int | None = positive()
@@ -24,6 +25,7 @@ class EnvConfig:
     action_high: Any
     time_feature: bool
     on_error: str = one_of("stop", "reset")
+    reset_options: dict[str, Any]
 
 
 @dataclass(kw_only=True)
@@ -137,6 +139,7 @@ class LoggerConfig:
 
     name: str = one_of("files", "tensorboard", "wandb")
     return_window: int = positive()
+    info: list[str]
     progress: str = one_of("auto", "bar", "lines", "quiet")
     print_every_s: float = positive()
     video_every: int | None = positive()
