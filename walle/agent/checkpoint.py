@@ -171,7 +171,10 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 
 def _other(path: Path, fits: Callable[[Any], bool] = bool) -> str:
     """The end of a message about the damaged file `path`: which other one can take its place."""
-    others = {LAST: (PREVIOUS, f"move {LAST} away"), BEST: (LAST, "use which=last")}
+    others = {
+        LAST: (PREVIOUS, f"move {LAST} away"),
+        BEST: (LAST, "use which=last (start_from=DIR/last)"),
+    }
     name, fix = others.get(path.name, ("", ""))
     with suppress(ConfigError):
         if name and fits(load(path.with_name(name))):
