@@ -37,7 +37,7 @@ def test_the_first_signal_asks_for_an_orderly_end_and_is_answered(signals, numbe
     signal.raise_signal(number)
     assert signals.received == number
     assert signals.waitable.poll()
-    assert capfd.readouterr().out.startswith("stopping, with a checkpoint; a second Ctrl-C")
+    assert capfd.readouterr().out.startswith("\nstopping, with a checkpoint; a second")
 
 
 @pytest.mark.parametrize("first", ENDING)
