@@ -140,7 +140,7 @@ FREE = {
     *(("callbacks",), ("policy",), ("format",), ("cpu_model",), ("versions",), ("return_mean",)),
     *(("recorder", "tracker", "returns"), ("recorder", "tracker", "lengths"), ("quota",)),
     *(("recorder", "eval_mean"), ("recorder", "lengths"), ("algorithm", "previous"), ("config",)),
-    *(("snapshot", "rollout_steps"), ("snapshot", "episodes"), ("replay_blocks",)),
+    *(("snapshot", "rollout_steps"), ("snapshot", "episodes"), ("replay_blocks",), ("info",)),
 }
 SEEN = ("retyped", "a number", "a vector", "nan", "removed")
 

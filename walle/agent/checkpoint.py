@@ -169,12 +169,22 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 
 def _other(path: Path, fits: Callable[[Any], bool] = bool) -> str:
     """The end of a message about the damaged file `path`: which other one can take its place."""
-    others = {LAST: (PREVIOUS, f"move {LAST} away"), BEST: (LAST, "use which=last")}
+    others = {
+        LAST: (PREVIOUS, f"move {LAST} away"),
+        BEST: (LAST, "use which=last (start_from=DIR/last)"),
+    }
     name, fix = others.get(path.name, ("", ""))
     with suppress(ConfigError):
         if name and fits(load(path.with_name(name))):
             return f"; {name} beside it can be read: {fix} to continue from it"
     return ""
+
+
+def offset_of(path: Path, state: Mapping[str, Any], entries: int) -> tuple[float, ...] | None:
+    """The `EnvSpec.offset` in a state; None without one, as in earlier versions."""
+    if "offset" in state:
+        check(path, state, {"offset": np.zeros(entries)})
+    return tuple(state["offset"].tolist()) if "offset" in state else None
 
 
 def resumed_file(directory: Path, resumed: Mapping[str, Any]) -> Path:

@@ -6,7 +6,7 @@ import csv
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,8 +77,10 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def section(column: str) -> str:
-    """The section of a column of iterations.csv: `time`, `return`, `lag`, else `loss`."""
+def section(column: str, info: Collection[str] = ()) -> str:
+    """The section of a column of iterations.csv: `info`, `time`, `return`, `lag`, else `loss`."""
+    if column in info:
+        return "info"
     if column.endswith(("_s", "_share")) or column == "iteration":
         return "time"
     if column.startswith(("return_", "length_")) or column == "episodes":
@@ -132,11 +134,11 @@ class Sink(ABC):
 
     _speed: Speed
 
-    def iteration(self, row: Row) -> None:
-        """Logs the numbers of iterations.csv in their sections, such as `time/collect_s`."""
+    def iteration(self, row: Row, info: Collection[str] = ()) -> None:
+        """Logs the numbers of iterations.csv in their sections; `info` are those of the info."""
         self._speed.add(row)
-        numbers = {f"{section(k)}/{k}": x for k, x in _numbers(row).items() if k != "env_steps"}
-        self.log(numbers, row["env_steps"])
+        numbers = _numbers({**row, "env_steps": None})
+        self.log({f"{section(k, info)}/{k}": x for k, x in numbers.items()}, row["env_steps"])
 
     def evaluation(self, row: Row) -> None:
         """Logs the numbers of eval.csv, such as `eval/return_mean`."""
@@ -243,7 +245,8 @@ class WandbSink(Sink):
             for path in (directory / "videos").glob("[0-9]*")
             if int(path.stem) <= resumed["env_steps"]
         ]
-        for name, log in (("eval", self.evaluation), ("iterations", self.iteration)):
+        iteration = partial(self.iteration, info=read_status(directory).get("info") or ())
+        for name, log in (("eval", self.evaluation), ("iterations", iteration)):
             if length := resumed["recorder"]["lengths"].get(name):
                 text = (directory / f"{name}.csv").read_bytes()[:length].decode()
                 for cells in csv.DictReader(text.splitlines()):

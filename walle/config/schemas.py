@@ -16,12 +16,16 @@ class EnvConfig:
     name: str
     id: str
     kwargs: dict[str, Any]
+    wrappers: list[Any]
     backend: str = one_of("auto", "mujoco", "gymnasium", "envpool")
     frame_skip: int = positive()
     episode_limit: int | None = positive()
     action: str = one_of("rescale", "clip", "raw")
+    action_low: Any
+    action_high: Any
     time_feature: bool
     on_error: str = one_of("stop", "reset")
+    reset_options: dict[str, Any]
 
 
 @dataclass(kw_only=True)
@@ -135,6 +139,7 @@ class LoggerConfig:
 
     name: str = one_of("files", "tensorboard", "wandb")
     return_window: int = positive()
+    info: list[str]
     progress: str = one_of("auto", "bar", "lines", "quiet")
     print_every_s: float = positive()
     video_every: int | None = positive()
@@ -188,6 +193,7 @@ class TopLevel:
     name: str | None
     seed: int = not_negative()
     resume: str | None
+    start_from: str | None
     total_steps: int = positive()
     schedule_steps: int | None = positive()
     batch_size: int = positive()

@@ -4,32 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from walle.errors import ConfigError, RolloutError
-from walle.types import LEAST_PIXELS, AnyArray, FloatArray, Image, ObsLayout
+from walle.types import LEAST_PIXELS, SMALLEST, AnyArray, Image, ObsLayout
+
+_LARGEST = 65_535  # bound of a pixel, of 16 bits
 
 
-def image_of(space: gym.Space[Any]) -> Image | None:
-    """The image that a space holds, by the rule of Stable-Baselines3; None for another space.
+def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
+    """The image that a space holds; None for another space.
 
-    An image is a Box of uint8 from 0 to 255 with two dimensions, or with three, of which the
-    smallest is the channels and comes first or last. Each side has at least `LEAST_PIXELS`.
+    An image is a Box with finite bounds and three dimensions, of which the smallest is the channels
+    and comes first or last, or with two dimensions and bytes from 0 to 255; below `LEAST_PIXELS`,
+    any bytes. Each side has at least `least` pixels.
     """
-    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None
-    if len(space.shape) not in (2, 3) or (space.low != 0).any() or (space.high != 255).any():
+    bounds = np.abs(np.array((space.low, space.high), np.float64))
+    scale = float(bounds.max(initial=0.0))
+    usual = space.dtype == np.uint8 and not space.low.any() and (space.high == 255).all()
+    flat = len(space.shape) == 2 and not (usual or (space.dtype == np.uint8 and least == SMALLEST))
+    if flat or not 0 < scale <= _LARGEST:
         return None
-    image = Image(space.shape, len(space.shape) == 3 and int(np.argmin(space.shape)) == 0)
-    return image if min(image.chw[1:]) >= LEAST_PIXELS else None
+    first = len(space.shape) == 3 and int(np.argmin(space.shape)) == 0
+    first &= space.shape[0] != space.shape[-1] or least == LEAST_PIXELS  # MinAtar's (10, 10, 10)
+    dtype = str(space.dtype) if space.dtype in (np.uint8, np.bool_) else "float32"
+    image = Image(space.shape, first, dtype, scale)
+    return image if min(image.chw[1:]) >= least else None
 
 
-def has_image(space: gym.Space[Any]) -> bool:
-    """Whether a space is an image, or has one among its entries."""
-    return any(image_of(part) is not None for part in _parts(space))
+def _images(space: gym.Space[Any], *, small: bool) -> list[Image | None]:
+    """The image in each part of a space; `small` ones count only where there is no other."""
+    usual = [image_of(part) for part in _parts(space)]
+    if any(usual) or not small:
+        return usual
+    return [image_of(part, SMALLEST) for part in _parts(space)]
+
+
+def has_image(space: gym.Space[Any], *, small: bool = False) -> bool:
+    """Whether a space is an image, or has one among its entries; `small` ones if asked."""
+    return any(_images(space, small=small))
 
 
 def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
@@ -61,15 +80,16 @@ class ObservationRows(gym.spaces.Box):
     All other entries are flattened as Gymnasium does it, in the order of the space.
     """
 
-    def __init__(self, original: gym.Space[Any], where: str) -> None:
+    offset: Any = None  # see `EnvSpec`; earlier versions pickled none
+
+    def __init__(self, original: gym.Space[Any], where: str, offset: Any = None) -> None:
         """Arranges `original`; `where` names the environment in messages."""
-        self.original = original
+        check_flattenable(original, where)
+        self.original, self.offset = original, offset
         self._spaces = list(_parts(original))
-        self._images = [image_of(space) for space in self._spaces]
+        self._images = _images(original, small=True)
         vector = 0
         for space, image in zip(self._spaces, self._images, strict=True):
-            if image is None and not space.is_np_flattenable:
-                raise ConfigError(f"{where} has observations of {space}, which have no fixed size")
             if image is None:
                 vector += math.prod(gym.spaces.flatten_space(space).shape or ())
         self.layout = ObsLayout(vector, tuple(image for image in self._images if image))
@@ -85,29 +105,28 @@ class ObservationRows(gym.spaces.Box):
 
     def _row(self, values: Sequence[Any]) -> AnyArray:
         row = np.zeros(self.layout.width, np.uint8)
-        numbers: list[FloatArray] = []
+        numbers: list[AnyArray] = []
         start = 4 * self.layout.vector
         for space, image, value in zip(self._spaces, self._images, values, strict=True):
             if image is None:
-                numbers.append(np.asarray(gym.spaces.flatten(space, value), np.float32))
+                numbers.append(np.asarray(gym.spaces.flatten(space, value)))
                 continue
             picture = np.asarray(value)
-            if picture.shape != image.shape or picture.dtype != np.uint8:
+            real = image.dtype == "float32" and picture.dtype.kind in "biuf"
+            if picture.shape != image.shape or not (real or picture.dtype == image.dtype):
                 raise RolloutError(
                     f"the environment returned an image of shape {picture.shape} and type "
-                    f"{picture.dtype}, but its observation_space has {image.shape} and uint8: "
-                    "return such images from reset and step"
+                    f"{picture.dtype}, but its observation_space has {image.shape} and "
+                    f"{image.dtype}: return such images from reset and step"
                 )
-            row[start : start + picture.size] = picture.reshape(-1)
-            start += picture.size
+            pixels = np.ascontiguousarray(picture, image.dtype).reshape(-1)
+            if real:
+                _check_finite(pixels)
+            row[start : start + image.size] = pixels.view(np.uint8)
+            start += image.size
         if numbers:
-            vector = np.concatenate(numbers)
-            if not np.isfinite(vector).all():
-                number = vector[~np.isfinite(vector)][0]
-                raise RolloutError(
-                    f"the environment returned an observation with {number}; a policy cannot learn"
-                    " from it: clip or mask it in the environment"
-                )
+            vector = np.subtract(np.concatenate(numbers), self.offset or 0).astype(np.float32)
+            _check_finite(vector)
             self.layout.vectors(row)[:] = vector
         return row
 
@@ -136,16 +155,48 @@ class ObservationRows(gym.spaces.Box):
         )
 
 
-def check_no_hidden_image(space: gym.Space[Any], where: str) -> None:
-    """Refuses a Box with two sides as large as a picture's that cannot be read as an image."""
+def _check_finite(values: AnyArray) -> None:
+    if not np.isfinite(values).all():
+        number = values[~np.isfinite(values)][0]
+        raise RolloutError(
+            f"the environment returned an observation with {number}; a policy cannot learn from it:"
+            " clip or mask it in the environment"
+        )
+
+
+def check_flattenable(space: gym.Space[Any], where: str) -> None:
+    """Refuses a space with entries that are no rows of numbers, and names their keys."""
+    if _flattens(space):
+        return
+    entries: Any = space.spaces if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) else {}
+    entries = dict(entries if isinstance(entries, Mapping) else enumerate(entries))
+    kept = ", ".join(str(key) for key, part in entries.items() if _flattens(part))
+    others = [f"{k} ({type(x).__name__})" for k, x in entries.items() if not _flattens(x)]
+    fix = f"FilterObservation, filter_keys: [{kept}]" if kept else "module:Wrapper"
+    raise ConfigError(
+        f"{where} has observations that do not flatten to numbers: {', '.join(others) or space};"
+        f" leave them out, or convert them, with a wrapper: env.wrappers=[{{name: {fix}}}]"
+    )
+
+
+def _flattens(space: gym.Space[Any]) -> bool:
+    with suppress(NotImplementedError):  # raised by a space of the environment's own
+        text = gym.spaces.Text  # whose characters are no quantities
+        return all(p.is_np_flattenable and not isinstance(p, text) for p in _parts(space))
+    return False
+
+
+def check_vector(space: gym.Space[Any], where: str) -> None:
+    """Refuses what does not flatten, and a Box of a picture's size that is not read as an image."""
+    check_flattenable(space, where)
     for part in _parts(space):
         shape = part.shape or ()
         if len(shape) > 2 and sum(n >= LEAST_PIXELS for n in shape) >= 2:
             raise ConfigError(
-                f"{where} has observations {part}, which look like images, but images have the "
-                "type uint8, values from 0 to 255 and two or three dimensions: wrap the environment"
-                " in gymnasium.wrappers (GrayscaleObservation before FrameStackObservation,"
-                " or FlattenObservation for a vector)"
+                f"{where} has observations {part}, which look like images, but images have "
+                f"two or three dimensions and finite bounds up to {_LARGEST}: use env.wrappers,"
+                " such as GrayscaleObservation before FrameStackObservation, or FlattenObservation"
+                " for a vector"
             )
 
 
