@@ -11,7 +11,7 @@ from walle import algos
 from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, RaySampler
 from walle.errors import ConfigError
 from walle.system.importing import imported
-from walle.system.machine import usable_physical_cores
+from walle.system.machine import core_quota, usable_physical_cores
 from walle.types import InfoColumn
 
 CALLBACK_METHODS = (
@@ -72,6 +72,7 @@ def _check_machine(config: Config) -> None:
             f"logger.video_steps={steps} needs logger.video_every, the steps between films"
         )
     threads, cores = config.learner.threads, os.cpu_count() or 1
+    cores = min(cores, core_quota() or cores)
     if threads > cores:
         raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")
     import torch
