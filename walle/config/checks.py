@@ -62,11 +62,16 @@ def checked(config: Config) -> Config:
 
 
 def _check_machine(config: Config) -> None:
-    logger = config.logger.name
-    if logger != "files" and find_spec(logger) is None:
+    for logger in config.logger.names:
+        if find_spec(logger) is None:
+            raise ConfigError(
+                f"logger={logger} needs a package that is missing; install walle[{logger}], or use "
+                "logger=files"
+            )
+    if config.logger.options.get("mode") == "online" and not _has_wandb_login():
         raise ConfigError(
-            f"logger={logger} needs a package that is missing; install walle[{logger}], or use "
-            "logger=files"
+            "logger=wandb: there is no valid W&B login here; type `wandb login`, set WANDB_API_KEY "
+            "or use logger.mode=offline"
         )
     steps = config.logger.video_steps
     if steps is not None and config.logger.video_every is None:
@@ -90,6 +95,15 @@ def _check_machine(config: Config) -> None:
     count = torch.cuda.device_count()
     if chosen.type == "cuda" and (chosen.index or 0) >= count:
         raise ConfigError(f"device={device!r}: torch sees {count} CUDA devices; use device=cpu")
+
+
+def _has_wandb_login() -> bool:
+    import wandb
+
+    try:
+        return bool(wandb.login(prompt=False, verify=False))
+    except wandb.Error:  # what is set cannot be a key
+        return False
 
 
 def _checked_sampler(config: Config) -> Config:
