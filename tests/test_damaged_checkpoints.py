@@ -77,6 +77,7 @@ def damages(value):
             found |= {"halved": value / 2, "doubled": value * 2, "a vector": value.repeat(2, 2)}
         if value.is_floating_point():
             found |= {"nan": value * math.nan, "negative": -value.abs()}
+            found |= {"bfloat16": value.bfloat16()}  # which NumPy lacks
     elif isinstance(value, bool) or value is None:
         found = {"retyped": "true"}
     elif isinstance(value, int | float):

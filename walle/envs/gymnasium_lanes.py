@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -17,7 +16,7 @@ from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnin
 from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_vector, has_image
 from walle.envs.wrappers import wrapped
-from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
+from walle.errors import ConfigError, RestoreError, RolloutError, print_fault
 from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
 
@@ -87,8 +86,7 @@ class GymnasiumLanes:
             raise error
         self.failed[i], self._reward[i] = True, np.nan
         self._terminated[i] = self._truncated[i] = False
-        lines = [what_went_wrong(error), *getattr(error, "__notes__", [])]
-        print(f"env.on_error=reset: {'; '.join(lines)}", file=sys.stderr, flush=True)
+        print_fault(error)
 
     def _reset_lane(self, i: int) -> AnyArray:
         env = self._envs[i]
