@@ -271,13 +271,12 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         state = checkpoint.load_last(file.parent, lambda line: warnings.warn(line, stacklevel=3))
     else:
         state = checkpoint.load(file)
-    named = {"name": ""}
-    saved = {"env": {"id": "", "kwargs": {}}, "algo": named, "net": named, "seed": 0}
+    saved = {"env": {"id": "", "kwargs": {}}, "algo": {"name": ""}, "net": {"name": ""}, "seed": 0}
     needed = {"env_steps": 0, "config": saved, "snapshot": {"version": 0}}
     if state.get("policy") is not None:  # older versions stored none
-        net = dict.fromkeys(("activation", "critic_hidden", "log_std", "memory", "own"))
-        parts = dict.fromkeys(("exploration", "obs_clip", "spaces"))
-        needed["policy"] = {"kind": "", "net": {"policy_hidden": None, **net}, **parts}
+        parts = ("activation", "critic_hidden", "log_std", "memory", "own", "policy_hidden")
+        rest = dict.fromkeys(("exploration", "obs_clip", "spaces"))
+        needed["policy"] = {"kind": "", "net": dict.fromkeys(parts), **rest}
     checkpoint.check(file, state, needed)
     config, stored = state["config"], state.get("policy")
     resolved = None
