@@ -238,6 +238,11 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
+    return flattened(env, spec, pack=pack)
+
+
+def flattened(env: gym.Env[Any, Any], spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
+    """The environment with observations of one dimension, see `make_env`."""
     space = env.observation_space
     if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
