@@ -177,7 +177,7 @@ def _provenance(sweep: Sweep) -> pd.DataFrame:
         for key in ("host", "platform", "cpu_model", "physical_cores", "usable_cores"):
             if facts.get(key) is not None:
                 values.setdefault(key.replace("_", " "), {})[str(facts[key])] = None
-        for key in ("versions", "threads"):
+        for key in ("versions", "threads", "parent"):
             if isinstance(facts.get(key), dict):
                 text = ", ".join(f"{name} {value}" for name, value in facts[key].items())
                 values.setdefault(key, {})[text] = None

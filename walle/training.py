@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
@@ -42,6 +42,7 @@ from walle.envs.probe import Probe, probe
 from walle.errors import CheckpointError, ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.nets.factory import NetSettings
 from walle.policy.acting import stored_policy
+from walle.policy.starting import Parent
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling, SerialSampling
@@ -114,8 +115,13 @@ def train(
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
 
     # What the user got wrong is refused here, before anything is written.
+    parent = Parent.read(config.start_from) if config.start_from and not resumed else None
+    about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
-    make_training = partial(Training, config, directory, timer, problem, environment)
+    if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
+        offset = checkpoint.offset_of(*source, problem.obs_layout.vector)
+        environment = environment._replace(env=replace(environment.env, offset=offset))
+    make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
@@ -123,7 +129,8 @@ def train(
             checkpoint.clear_remains(directory / "checkpoints", resumed)
         again = (resumed is not None or set_aside_previous(directory)) and not launched
         differ = not environment.env.exact or config.sampler.lag.free_running
-        write_provenance(directory, settings, list(overrides), differ, resumed=resumed is not None)
+        more = {"bits_may_differ": differ, "parent": about}
+        write_provenance(directory, settings, list(overrides), resumed=resumed is not None, **more)
         hash_ = identity or config_hash(config)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
         restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
@@ -162,6 +169,7 @@ class Training:
     problem: Problem
     environment: Probe
     resumed: dict[str, Any] | None
+    parent: Parent | None = None  # of `start_from`
 
     def __post_init__(self) -> None:
         """Makes the algorithm, the callbacks and the video recorder; starts no process.
@@ -172,6 +180,9 @@ class Training:
         config, environment, logger = self.config, self.environment, self.config.logger
         self._env_steps = self.resumed["env_steps"] if self.resumed else 0
         self._algorithm = make_algorithm(config, self.problem)
+        self._news = []  # about the start
+        if self.parent and not self.resumed:
+            self._news.append(self.parent.start(self._algorithm, config, environment.lane))
         self._blocks = self._checked_lanes(self.resumed) if self.resumed else []
         self._callbacks = make_callbacks(config.callbacks)
         self._film: Callable[[PolicySnapshot, int], Path] | None = None
@@ -252,9 +263,12 @@ class Training:
 
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
+            news = schedule_change(self.resumed["config"], config) if self.resumed else self._news
             if self.resumed is None:
-                for line in warnings(config, self.problem.longest_episode, self.environment.env):
-                    agent.recorder.say(line)
+                problem, env = self.problem, self.environment.env
+                news += warnings(config, problem.longest_episode, env, problem.action_space)
+            for line in news:
+                agent.recorder.say(line)
 
             with suppress(Interrupted):
                 agent.run(config.total_steps, signals)
@@ -356,7 +370,9 @@ class Training:
                 stochastic=config.eval.stochastic,
             )
         is_due = Every(config.checkpoint.every, self._env_steps)
-        stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        stored: Any = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        if (offset := environment.env.offset) is not None:
+            stored["offset"] = np.array(offset)
         checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
         agent = Agent(
             algorithm=algorithm,
@@ -476,8 +492,11 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
-def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:
+def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = None) -> Iterator[str]:
     """Warnings about settings that work, but perhaps not as intended."""
+    if isinstance(space, gym.spaces.Box) and not space.is_bounded():
+        fix = "set bounds with env.action_low and env.action_high"
+        yield f"{env.id} has unbounded actions, and so is the noise of the policy; {fix}"
     n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (
@@ -489,13 +508,28 @@ def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Itera
             f"{env.id}: environments with equal seeds differ, by np.random, random, torch or "
             "shared state, so bits depend on sampler.n; draw from self.np_random"
         )
-    last = (longest_episode or 0) * lanes
+    last = (longest or 0) * lanes
     if last > total and not config.whole_episodes:
         yield (
-            f"episodes of {longest_episode:,} steps in {lanes} lanes end after {last:,} steps, the "
+            f"episodes of {longest:,} steps in {lanes} lanes end after {last:,} steps, the "
             f"run after {total:,}: returns come from evaluations and from episodes that end early; "
             "for more use fewer sampler.lanes or more total_steps"
         )
+
+
+def schedule_change(before: dict[str, Any], config: Config) -> list[str]:
+    """The line about schedules of a resumed run that had another end `before`; else none."""
+    algo, settings = asdict(config.algo), (before, asdict(config))
+    was, now = (each.get("schedule_steps") or each["total_steps"] for each in settings)
+    falls = {
+        "learning rate": algo.get("schedule") == "linear",
+        "exploration": "exploration_fraction" in algo,
+        "noise": algo.get("log_std_end") is not None,
+    }
+    names = " and ".join(name for name in falls if falls[name])
+    line = f"follow a schedule of {now:,} steps from here, before one of {was:,}"
+    keep = f"schedule_steps={was} keeps that one"
+    return [f"{names} {line}; {keep}"] if names and now != was else []
 
 
 class RunResult(NamedTuple):

@@ -219,7 +219,7 @@ def test_a_policy_is_loaded_evaluated_filmed_and_acts_in_envpools_own_environmen
     with policy.env() as env:
         obs, _ = env.reset(seed=1)
         assert env.action_space.contains(policy.act(obs))
-    with pytest.raises(ConfigError, match="Catch-v0 cannot be drawn: .*not implemented"):
+    with pytest.raises(ConfigError, match=r"Catch-v0 cannot be drawn: .*not implemented"):
         next(film([policy]).pictures)
 
 
@@ -228,6 +228,13 @@ def test_a_run_resumes_with_new_episodes(catches, capsys):
     train(config, run, resumed=checkpoint.earlier_state(run, print, total_steps=5120))
     assert "new episodes" in capsys.readouterr().out
     assert checkpoint.load(run / "checkpoints/last.pt")["env_steps"] == 5120
+
+
+@pytest.mark.parametrize(("env_id", "mode"), [("WalkerWalk-v1", "rgb_array"), ("Pong-v5", "human")])
+def test_what_envpool_cannot_draw_is_refused(env_id, mode):
+    pytest.importorskip("envpool")
+    with pytest.raises(ConfigError, match="opens no window and draws no MuJoCo task"):
+        make_single(EnvSpec(env_id, backend="envpool"), render_mode=mode)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -74,7 +75,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     return validate(composed)
 
 
-def validate(composed: DictConfig) -> Config:
+def validate(composed: DictConfig, here: str = "") -> Config:
     """Checks names, types, ranges and combinations; fills in values that depend on the machine.
 
     Raises:
@@ -93,6 +94,8 @@ def validate(composed: DictConfig) -> Config:
         groups["env"].kwargs = _kept_references(composed.env.kwargs, groups["env"].kwargs)
         rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
         top = _typed("", OmegaConf.create(rest), TopLevel)
+        if top.start_from is not None:
+            top.start_from = os.path.abspath(Path(here, top.start_from))  # where the user stands
         return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
         raise ConfigError(explain(error)) from None
@@ -121,7 +124,8 @@ def resumed_config(
 
     `composed` is Hydra's result of `overrides` and defaults.
     """
-    settings = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
+    older: dict[str, Any] = {"callbacks": [], "start_from": None}  # than these settings
+    settings = OmegaConf.create({**older, **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):
@@ -129,7 +133,7 @@ def resumed_config(
         is_choice = key in (*GROUPS, "algo") and isinstance(override.value(), str)
         path = f"{key}.name" if is_choice else key
         before, typed = OmegaConf.select(settings, path), OmegaConf.select(composed, path)
-        if typed == before:
+        if typed == before or (key == "start_from" and typed and os.path.abspath(typed) == before):
             continue
         if key not in (_MAY_CHANGE_WHOLE if is_choice else MAY_CHANGE):
             raise ConfigError(
@@ -171,7 +175,8 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 "use the run as it is, install the version of walle that its run.json names"
             )
     if "env" in current:
-        current["env"].setdefault("on_error", "stop")  # which earlier versions did
+        earlier = {"on_error": "stop", "action_low": None, "action_high": None}
+        current["env"] = {**earlier, **current["env"]}
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)

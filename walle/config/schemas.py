@@ -20,6 +20,8 @@ class EnvConfig:
     frame_skip: int = positive()
     episode_limit: int | None = positive()
     action: str = one_of("rescale", "clip", "raw")
+    action_low: Any
+    action_high: Any
     time_feature: bool
     on_error: str = one_of("stop", "reset")
 
@@ -181,6 +183,7 @@ class TopLevel:
     name: str | None
     seed: int = not_negative()
     resume: str | None
+    start_from: str | None
     total_steps: int = positive()
     schedule_steps: int | None = positive()
     batch_size: int = positive()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gymnasium as gym
-
 from walle.envs.lanes import EnvSpec, Lanes, Step
 from walle.streams import Role
+from walle.types import layout_of
 
 __all__ = ["EnvSpec", "Lanes", "Step", "make_lanes"]
 
@@ -20,13 +19,15 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     Raises:
         ConfigError: the environment does not exist, or walle cannot simulate it as `spec` asks.
     """
-    from walle.envs.transforms import RescaledActions, TimeFeature
+    from walle.envs import transforms
 
     base = _simulation(spec, lanes, seed, role)
-    if spec.action != "raw" and isinstance(base.action_space, gym.spaces.Box):
-        base = RescaledActions(base, rescale=spec.action == "rescale")
-    if spec.time_feature:
-        base = TimeFeature(base, scale=spec.frame_skip / (base.episode_limit or 1000))
+    if (map_ := transforms.action_map(base.action_space, spec)) is not None:
+        base = transforms.RescaledActions(base, map_)
+    scale = spec.frame_skip / (base.episode_limit or 1000) if spec.time_feature else None
+    offset = None if layout_of(base.observation_space).images else spec.offset  # in their rows
+    if (scale, offset) != (None, None):
+        base = transforms.ObservationMap(base, scale, offset)
     return base
 
 

@@ -47,7 +47,7 @@ class EnvpoolLanes:
             f"env.backend=envpool: {spec.id}",
             "use env.backend=gymnasium with a wrapper",
         )
-        self.action_space, self._first_action = from_zero(self.env_action_space)
+        self.action_space, self._first_action, _ = from_zero(self.env_action_space)
         self.episode_limit = single.episode_limit
 
     def __len__(self) -> int:
@@ -109,8 +109,12 @@ class EnvpoolEnv(gym.Env[Any, Any]):
         self.render_mode = spec.kwargs.get("render_mode")
         self.pool = pool or _make_pool(spec, [int(np.random.SeedSequence().generate_state(1)[0])])
         mujoco = any(base.__module__.startswith("envpool.mujoco") for base in type(self.pool).mro())
-        if mujoco and self.render_mode:  # without a driver EnvPool would end the process
-            raise ConfigError(f"{spec.id}: EnvPool's MuJoCo tasks cannot be drawn")
+        if self.render_mode == "human" or (self.render_mode and mujoco):
+            # Without a driver EnvPool's MuJoCo would end the process.
+            raise ConfigError(
+                f"{spec.id} with env.backend=envpool, which opens no window and draws no MuJoCo "
+                "task: leave out the window or the video"
+            )
         self.observation_space, self.action_space = self.pool.observation_space, _actions(self.pool)
         limit = int(self.pool.spec.config.max_episode_steps)
         self.episode_limit = limit if limit < _NO_LIMIT else None

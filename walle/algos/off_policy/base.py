@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings, Problem
+from walle.algos.base import Capabilities, CompilableSettings, Problem, copy_entries
 from walle.errors import ConfigError, not_negative, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step
@@ -79,6 +79,7 @@ class OffPolicy(ABC):
     """
 
     capabilities: ClassVar[Capabilities]
+    learned: ClassVar[tuple[str, ...]] = ("tensors",)
     metrics: ClassVar[tuple[str, ...]]
     draws: ClassVar[int] = 0
     adam: AdamSettings = AdamSettings()
@@ -241,6 +242,16 @@ class OffPolicy(ABC):
         self.generator.set_state(state["generator"])
         self.team.changed()
 
+    def start_from(self, state: dict[str, Any]) -> str:
+        """Takes the networks of another run's `state_dict()`; returns their names."""
+        new = self.state
+        self.load_state_dict(copy_entries(self.state_dict(), state, self.learned))
+        taken = {k: part for k, part in self.state._asdict().items() if k != "updates"}
+        for name, part in taken.items():
+            taken[name] = TrainState.start(part.vector) if isinstance(part, TrainState) else part
+        self.state = new._replace(**taken)
+        return ", ".join(taken)
+
 
 def _steps_of(decay: Tensor) -> Tensor:
     """Adam's number of steps t from β₁ᵗ and β₂ᵗ, which checkpoints before version 0.3 hold."""
@@ -312,8 +323,8 @@ class ContinuousOffPolicy(OffPolicy):
         if not ((space.low == -1) & (space.high == 1)).all():
             raise ConfigError(
                 f"algo={settings.name} draws actions from [-1, 1], but here they run from "
-                f"{space.low} to {space.high}; use env.action=rescale, which needs finite bounds, "
-                "or algo=ppo"
+                f"{space.low} to {space.high}; use env.action=rescale, with env.action_low and "
+                "env.action_high where the environment has no finite bounds, or algo=ppo"
             )
         (entries,) = space.shape
         self.policy_factory = net.policy_factory(problem, self.kind, exploration)
