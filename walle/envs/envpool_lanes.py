@@ -21,8 +21,9 @@ from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray, IntArray
 
-_SET_BY_WALLE = ("batch_size", "env_seed", "env_type", "gym_reset_return_info")
-_SET_BY_WALLE += ("max_episode_steps", "num_envs", "num_threads", "seed")
+_SET_BY_WALLE = {"batch_size", "env_seed", "env_type", "gym_reset_return_info"}
+_SET_BY_WALLE |= {"max_episode_steps", "num_envs", "num_threads", "seed"}
+_SIZES = {"frame_skip", "frame_stack", "img_height", "img_width", "stack_num"}
 _NO_LIMIT = 2**31 - 1  # of the steps of an episode
 
 
@@ -66,7 +67,8 @@ class EnvpoolLanes:
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:  # noqa: ARG002
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         result = _apply(self._pool, action + self._first_action)
-        obs, reward, terminated, truncated = self._rows(result[0]), *result[1:4]
+        given, reward, terminated, truncated, _ = result
+        obs = self._rows(given)
         terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)
         if ended.size == 0:
@@ -198,8 +200,10 @@ def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
             f"env.backend=envpool: {spec.id} has {config.max_num_players} players, and walle's "
             "lanes have one each; choose a task for one player"
         )
-    known = {*config._fields, "render_mode"} - set(_SET_BY_WALLE)
-    for name in spec.kwargs:
+    known = {*config._fields, "render_mode"} - _SET_BY_WALLE
+    for name, value in spec.kwargs.items():
+        if name in _SIZES and not (isinstance(value, int) and value >= 1):  # EnvPool would crash
+            raise ConfigError(f"env.kwargs.{name}={value!r} must be a whole number, 1 at least")
         if name in _SET_BY_WALLE:
             raise ConfigError(f"env.kwargs.{name}: walle sets this argument of EnvPool itself")
         if name not in known:

@@ -383,7 +383,8 @@ def _of_algorithm(
 def _spaces_of_env(spec: EnvSpec) -> Spaces:
     from walle.envs.single import make_single
 
-    with closing(make_single(spec)) as env:
+    env: Any = make_single(spec)
+    with closing(env):
         actions = getattr(env, "env_action_space", env.action_space)
         return Spaces(env.observation_space, *from_zero(actions))
 
