@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
@@ -68,6 +70,12 @@ def what_went_wrong(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [frames[-1].line or "" if frames else ""]
     location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0]}{location}"
+
+
+def print_fault(error: Exception) -> None:
+    """Prints an exception that `env.on_error=reset` tolerates, with its notes."""
+    lines = [what_went_wrong(error), *getattr(error, "__notes__", [])]
+    print(f"env.on_error=reset: {'; '.join(lines)}", file=sys.stderr, flush=True)
 
 
 def cause_text(error: str) -> str:
@@ -169,6 +177,16 @@ def one_of(*choices: str, default: Any = MISSING) -> Any:
         return None if value in choices else f"is unknown; {nearest(value, choices)}"
 
     return _bounded(fault, default)
+
+
+def matching(pattern: str, demand: str) -> Any:
+    """A field whose value, or every entry of it, must match a regular expression."""
+
+    def fault(value: Any) -> str | None:
+        entries = value if isinstance(value, list) else [value]
+        return None if all(re.fullmatch(pattern, entry) for entry in entries) else demand
+
+    return _bounded(fault, MISSING)
 
 
 def check_bounds(settings: Any, group: str) -> None:

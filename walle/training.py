@@ -121,6 +121,9 @@ def train(
     if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
         offset = checkpoint.offset_of(*source, problem.obs_layout.vector)
         environment = environment._replace(env=replace(environment.env, offset=offset))
+    if resumed:  # whose files have these columns
+        env = replace(environment.env, info=tuple(resumed.get("info", ())))
+        environment = environment._replace(env=env)
     make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
 
@@ -193,7 +196,7 @@ class Training:
 
             origin = Origin(self.directory, config.algo.name, 0, config.seed)
             policy = policy_from(self._algorithm, environment.env, environment.lane, origin)
-            ending = ".gif" if logger.name == "tensorboard" else ".mp4"
+            ending = ".gif" if "tensorboard" in logger.names else ".mp4"
             self._film = film_while_learning(self.directory, ending, policy, logger.video_steps)
 
     def _checked_lanes(self, resumed: dict[str, Any]) -> list[LaneBlock]:
@@ -267,6 +270,8 @@ class Training:
             if self.resumed is None:
                 problem, env = self.problem, self.environment.env
                 news += warnings(config, problem.longest_episode, env, problem.action_space)
+                for name in self.environment.unseen:
+                    news.append(f"logger.info: {name} is not in the first steps' info")
             for line in news:
                 agent.recorder.say(line)
 
@@ -346,13 +351,12 @@ class Training:
         environment, algorithm, resumed = self.environment, self._algorithm, self.resumed
         settings, logger, lag = asdict(config), config.logger, config.sampler.lag
         options = {**logger.options, "job_type": config.algo.name}
-        resumed_at = self._env_steps if resumed else None
         recorder = Recorder(
             directory=directory,
             timer=timer,
-            tracker=EpisodeTracker(sampling.owners, logger.return_window),
+            tracker=EpisodeTracker(sampling.owners, logger.return_window, environment.env.info),
             lock_step=lag.lock_step,
-            sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
+            sinks=make_sinks(logger.names, directory, settings, options, resumed),
             progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
             trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
             video_is_due=Every(logger.video_every, self._env_steps),
@@ -370,7 +374,8 @@ class Training:
                 stochastic=config.eval.stochastic,
             )
         is_due = Every(config.checkpoint.every, self._env_steps)
-        stored: Any = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        policy, info = stored_policy(algorithm, environment.lane), list(environment.env.info)
+        stored: Any = {"config": settings, "policy": policy, "info": info}
         if (offset := environment.env.offset) is not None:
             stored["offset"] = np.array(offset)
         checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
@@ -401,7 +406,8 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     Raises:
         ConfigError: the environment does not work, or does not fit the settings.
     """
-    env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
+    env = EnvSpec.of(config.env, config.net.name, with_variables)
+    env = replace(env, info=tuple(config.logger.info))
     watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
     with watchdog.over("the trial of the environment"):
         environment = probe(env, config.seed)
@@ -489,7 +495,7 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     space = problem.action_space
     action_dtype = "float32" if isinstance(space, gym.spaces.Box) else "int64"
     arrays = ((problem.obs_dim,), problem.obs_layout.dtype, space.shape or (), action_dtype)
-    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
+    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state, len(environment.env.info))
 
 
 def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = None) -> Iterator[str]:

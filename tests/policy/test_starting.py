@@ -214,6 +214,10 @@ def test_a_parent_that_cannot_be_read_ends_with_two_and_one_line(
     found = capsys.readouterr()
     assert (ended.value.code, found.err.count("\n"), found.out) == (2, 1, "")
     assert str(before if fault == "nothing" else best) in found.err
+    readable = (
+        "; last.pt beside it can be read: use which=last (start_from=DIR/last) to continue from it"
+    )
+    assert (readable in found.err) == (fault not in ("missing", "nothing"))
     assert not (tmp_path / "run").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walle.envs.lanes import EnvSpec, Lanes, Step
+from walle.errors import ConfigError
 from walle.streams import Role
 from walle.types import layout_of
 
@@ -22,6 +23,11 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     from walle.envs import transforms
 
     base = _simulation(spec, lanes, seed, role)
+    if spec.reset_options and (base.moves or spec.backend == "envpool"):
+        raise ConfigError(
+            f"env.reset_options={spec.reset_options}: MuJoCo lanes and EnvPool take none; use "
+            "env.kwargs, or env.backend=gymnasium"
+        )
     if (map_ := transforms.action_map(base.action_space, spec)) is not None:
         base = transforms.RescaledActions(base, map_)
     scale = spec.frame_skip / (base.episode_limit or 1000) if spec.time_feature else None

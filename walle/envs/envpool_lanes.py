@@ -15,11 +15,11 @@ import gymnasium as gym
 import numpy as np
 
 from walle.envs.gymnasium_lanes import flattened
-from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
+from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, numbers_in, supported_actions
 from walle.envs.observations import ObservationRows, flatten_batch
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
-from walle.types import AnyArray, BoolArray, IntArray
+from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
 
 _SET_BY_WALLE = {"batch_size", "env_seed", "env_type", "gym_reset_return_info"}
 _SET_BY_WALLE |= {"max_episode_steps", "num_envs", "num_threads", "seed"}
@@ -50,6 +50,7 @@ class EnvpoolLanes:
         )
         self.action_space, self._first_action, _ = from_zero(self.env_action_space)
         self.episode_limit = single.episode_limit
+        self._names = [InfoColumn.of(entry).name for entry in spec.info]
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -67,16 +68,20 @@ class EnvpoolLanes:
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:  # noqa: ARG002
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         result = _apply(self._pool, action + self._first_action)
-        given, reward, terminated, truncated, _ = result
+        given, reward, terminated, truncated, infos = result
         obs = self._rows(given)
         terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
+        numbers = None
+        if self._names:  # infos have arrays with the lanes first
+            rows = ({k: infos[k][i] for k in self._names if k in infos} for i in range(len(self)))
+            numbers = np.array([numbers_in(row, self._names) for row in rows])
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)
         if ended.size == 0:
-            return Step(obs, reward, terminated, truncated, None)
+            return Step(obs, reward, terminated, truncated, None, numbers)
         following = obs.copy()
         first, info = self._pool.reset(ended)
         following[info["env_id"]] = self._rows(first)
-        return Step(following, reward, terminated, truncated, obs)
+        return Step(following, reward, terminated, truncated, obs, numbers)
 
     def _rows(self, obs: Any) -> AnyArray:
         if isinstance(self.observation_space, ObservationRows):
