@@ -33,16 +33,15 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
         ConfigError: the environment does not exist or refuses its arguments.
     """
     env: Env
-    if find_robot(spec.id) is not None:
+    if spec.backend == "envpool" and not ("render_mode" in kwargs and spec.id in gym.registry):
+        spec = replace(spec, kwargs={**spec.kwargs, **kwargs})
+        env = flattened(EnvpoolEnv(spec), spec, pack=pack)
+    elif find_robot(spec.id) is not None:
         drawing = {name: kwargs.pop(name) for name in _DRAWING if name in kwargs}
         spec = replace(spec, kwargs={**spec.kwargs, **kwargs}, on_error="stop")
         env = RobotEnv(make_mujoco_lanes(replace(spec, frame_skip=1), [0], 0), **drawing)
     else:
-        spec = replace(spec, kwargs={**spec.kwargs, **kwargs})
-        if spec.backend == "envpool" and not ("render_mode" in kwargs and spec.id in gym.registry):
-            env = flattened(EnvpoolEnv(spec), spec, pack=pack)
-        else:
-            env = make_env(spec, pack=pack)
+        env = make_env(replace(spec, kwargs={**spec.kwargs, **kwargs}), pack=pack)
     limit = env.spec.max_episode_steps if env.spec else getattr(env, "episode_limit", None)
     if spec.frame_skip > 1:
         env = _RepeatedAction(env, spec.frame_skip)
