@@ -61,6 +61,7 @@ class EpisodeTracker:
         self._recent_lengths: deque[int] = deque(maxlen=window)
         self._columns = [InfoColumn.of(entry) for entry in info]
         self._sums = {c.column: LaneReturns(len(sampler_of_lane)) for c in self._columns}
+        # the values of the info's columns in the last episodes
         self.recent_info = {c.column: deque[float](maxlen=window) for c in self._columns}
         self.count = self.faults = 0
 

@@ -135,7 +135,7 @@ class Sink(ABC):
     _speed: Speed
 
     def iteration(self, row: Row, info: Collection[str] = ()) -> None:
-        """Logs the numbers of iterations.csv in their sections; `info` are those of the info."""
+        """Logs the numbers of iterations.csv in their sections; `info` names those of the info."""
         self._speed.add(row)
         numbers = _numbers({**row, "env_steps": None})
         self.log({f"{section(k, info)}/{k}": x for k, x in numbers.items()}, row["env_steps"])

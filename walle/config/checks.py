@@ -37,8 +37,10 @@ def checked(config: Config) -> Config:
         if config.callbacks.count(name) > 1:
             raise ConfigError(f"callbacks has {name} twice; name each callback once")
         imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
+    columns = [*_COLUMNS, *(InfoColumn.of(entry).column for entry in config.logger.info)]
     for entry in config.logger.info:
-        if not entry or set(entry) & set(',"\r\n') or InfoColumn.of(entry).column in _COLUMNS:
+        same = columns.count(InfoColumn.of(entry).column) > 1
+        if not entry or set(entry) & set(',"\r\n') or same:
             raise ConfigError(
                 f"logger.info: {entry!r} has a comma or a quote, or is the name of another column: "
                 "put the number into info under another name"
