@@ -256,6 +256,11 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
+    return flattened(env, spec, pack=pack)
+
+
+def flattened(env: gym.Env[Any, Any], spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
+    """The environment with observations of one dimension, see `make_env`."""
     for name in ("observation_space", "action_space"):
         if not isinstance(found := getattr(env, name, None), gym.Space):
             fix = f"set self.{name} in __init__ to one of gymnasium.spaces"
