@@ -164,6 +164,7 @@ def test_a_run_with_wrappers_is_the_same_for_two_samplers_and_resumed_and_its_po
         ("Taxi-v3", "env.id='Taxi-v3': .*; use env.id=Taxi-v4$"),
         ("CartPole-v7", "; use env.id=CartPole-v1$"),
         ("tests.toy:Counter-v8", "; use env.id=tests.toy:Counter-v0$"),
+        ("tests.toy.Counter", "A class or function of your own is .*: env.id=tests.toy:Counter$"),
         ("ALE/Pong-v5", "'ale_py:ALE/Pong-v5' needs a package: pip install ale-py"),
         ("dm_control/walker-walk-v0", r"pip install 'shimmy\[dm-control\]'"),
         ("BabyAI-GoToRedBall-v0", "pip install minigrid"),
