@@ -204,12 +204,13 @@ class Training:
         algorithm, lanes = self._algorithm, self.config.lanes
         tracker = EpisodeTracker(range(lanes), 1)
         snapshot = {"version": 0, "vector": algorithm.snapshot().vector}
+        lengths = dict.fromkeys(("iterations", "episodes", "timing", "eval"), 0)
         like: dict[str, Any] = {
             "algorithm": algorithm.state_dict(),
             "snapshot": snapshot,
             "live": [snapshot] * len(resumed["live"]),
             "lanes": [{"round": 0}] * len(resumed["lanes"]),
-            "recorder": {"tracker": tracker.state_dict(), "eval_mean": None, "lengths": {}},
+            "recorder": {"tracker": tracker.state_dict(), "eval_mean": None, "lengths": lengths},
             **dict.fromkeys(("iteration", "version", "evaluations"), 0),
             "evaluation_is_due": False,
             "best": resumed.get("best") and 0.0,  # None before the first evaluation

@@ -69,7 +69,7 @@ class Agent:
         The state between two iterations is saved, however the run ends.
 
         Raises:
-            Interrupted: a signal arrived while the agent compiled or waited for a round.
+            Interrupted: a signal arrived while the agent compiled, waited or took a long update.
         """
         try:
             # Version 0, or those that samplers may still act under; they collect during warm-up.

@@ -271,8 +271,13 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         state = checkpoint.load_last(file.parent, lambda line: warnings.warn(line, stacklevel=3))
     else:
         state = checkpoint.load(file)
-    saved = {"env": {"kwargs": {}}, "algo": {"name": ""}, "seed": 0}
-    checkpoint.check(file, state, {"env_steps": 0, "config": saved, "snapshot": {"version": 0}})
+    saved = {"env": {"id": "", "kwargs": {}}, "algo": {"name": ""}, "net": {"name": ""}, "seed": 0}
+    needed = {"env_steps": 0, "config": saved, "snapshot": {"version": 0}}
+    if state.get("policy") is not None:  # older versions stored none
+        parts = ("activation", "critic_hidden", "log_std", "memory", "own", "policy_hidden")
+        rest = dict.fromkeys(("exploration", "obs_clip", "spaces"))
+        needed["policy"] = {"kind": "", "net": dict.fromkeys(parts), **rest}
+    checkpoint.check(file, state, needed)
     config, stored = state["config"], state.get("policy")
     resolved = None
     if "${" in str(config["env"]):
