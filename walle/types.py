@@ -24,6 +24,8 @@ LANE_FIELDS = ("lane", "policy_version", "state", "begins")
 NO_LANE: BoolArray = np.zeros(0, np.bool_)
 SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
 LEAST_PIXELS = 36  # a side of an image, which three convolutions leave with one pixel
+# the keys of a Dict that the policy sees, and those that the critics see; None for all
+Keys = tuple[Sequence[str] | None, Sequence[str] | None]
 
 
 class Image(NamedTuple):
@@ -55,6 +57,8 @@ class ObsLayout(NamedTuple):
 
     vector: int
     images: tuple[Image, ...] = ()
+    policy_only: int = 0  # numbers at the start of the vector that a critic does not see
+    critic_only: int = 0  # numbers at its end that the policy does not see
 
     @property
     def width(self) -> int:

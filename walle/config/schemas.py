@@ -21,6 +21,8 @@ class EnvConfig:
     episode_limit: int | None = positive()
     action: str = one_of("rescale", "clip", "raw")
     time_feature: bool
+    policy_keys: list[str] | None
+    critic_keys: list[str] | None
     on_error: str = one_of("stop", "reset")
 
 

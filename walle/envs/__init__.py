@@ -23,6 +23,10 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     from walle.envs.transforms import RescaledActions, TimeFeature
 
     base = _simulation(spec, lanes, seed, role)
+    if spec.keys and not getattr(base.observation_space, "keys", None):
+        from walle.envs.observations import ObservationRows
+
+        ObservationRows(base.observation_space, spec.id, spec.keys)  # refuses them
     if spec.action != "raw" and isinstance(base.action_space, gym.spaces.Box):
         base = RescaledActions(base, rescale=spec.action == "rescale")
     if spec.time_feature:

@@ -16,7 +16,7 @@ from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
 from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
 from walle.streams import Role, env_seed
-from walle.types import AnyArray, BoolArray, IntArray
+from walle.types import AnyArray, BoolArray, IntArray, Keys
 
 _MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
 
@@ -239,15 +239,15 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
     space = env.observation_space
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
+    if spec.keys is None and isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
-    if has_image(space):
+    if spec.keys or has_image(space):
         if spec.time_feature:
             raise ConfigError(
-                f"env.time_feature=true with {spec.id}, whose observations hold images; use "
-                "env.time_feature=false"
+                f"env.time_feature=true with {spec.id}, whose observations hold images or chosen "
+                "keys; use env.time_feature=false"
             )
-        return _Flattened(env) if pack else env
+        return _Flattened(env, spec.keys) if pack else env
     check_no_hidden_image(space, _name(env))
     if not space.is_np_flattenable:
         raise ConfigError(
@@ -263,12 +263,12 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     Gymnasium's own wrapper holds a lambda, which no pickle can hold.
     """
 
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
+    def __init__(self, env: gym.Env[Any, Any], keys: Keys | None = None) -> None:
         super().__init__(env)
         space = env.observation_space
         self.observation_space: Any = (
-            ObservationRows(space, _name(env))
-            if has_image(space)
+            ObservationRows(space, _name(env), keys)
+            if keys or has_image(space)
             else gym.spaces.flatten_space(space)
         )
 

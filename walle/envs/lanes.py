@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from walle.errors import ConfigError, RolloutError
-from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
+from walle.types import ActionSpace, AnyArray, BoolArray, IntArray, Keys
 
 Saving = Literal["pickle", "replay", "none"]
 StateArray = npt.NDArray[np.uint8]
@@ -33,6 +33,7 @@ class EnvSpec:
     # neither. Entries without finite bounds always pass unchanged
     action: str = "rescale"
     time_feature: bool = False  # append t / episode_limit (t / 1000 without a limit)
+    keys: Keys | None = None  # of Dict observations, `policy_keys` and `critic_keys`; None for all
     # `kwargs` for messages, with `${oc.env:NAME}` in place of the value of an environment variable;
     # None if they have no such value
     hidden: dict[str, Any] | None = None
@@ -53,7 +54,9 @@ class EnvSpec:
         names = [field.name for field in fields(cls)]
         known = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
         hidden = None if kwargs == settings.kwargs else settings.kwargs
-        return cls(**{**known, "kwargs": kwargs, "hidden": hidden})
+        chosen = [getattr(settings, f"{name}_keys", None) for name in ("policy", "critic")]
+        keys = None if chosen == [None, None] else tuple(chosen)
+        return cls(**{**known, "kwargs": kwargs, "hidden": hidden, "keys": keys})
 
     @property
     def shown_kwargs(self) -> dict[str, Any]:

@@ -289,6 +289,10 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     else:
         obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
         spaces = Spaces(obs, *from_zero(action))
+    width = layout_of(spaces.observation).vector  # of the snapshot's normaliser
+    if isinstance(spaces.observation, ObservationRows) and spaces.observation.keys:
+        seen = spaces.observation.of_policy
+        spaces, spec = spaces._replace(observation=seen), replace(spec, keys=seen.keys)
     actions = spaces.action  # of the policy: before they are rescaled
     if isinstance(actions, gym.spaces.Box) and spec.action != "raw":
         actions = ActionMap(actions, rescale=spec.action == "rescale").given
@@ -298,11 +302,14 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         net, exploration = NetSettings.from_values(stored["net"]), stored["exploration"]
         network = PolicySpec(stored["kind"], net, spaces.observation, actions, exploration)()
         obs_clip = stored["obs_clip"]
-    size = network.layout.size + 2 * layout_of(spaces.observation).vector
+    size = network.layout.size + 2 * width
     vector = np.zeros(size, np.float32)
     checkpoint.check(file, state, {"snapshot": {"vector": vector}})
     origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
     snapshot = PolicySnapshot.loaded(state["snapshot"])
+    parameters, *moments = snapshot.parts(network.layout.size)
+    kept = [x[: layout_of(spaces.observation).vector] for x in moments]
+    snapshot = snapshot._replace(vector=np.concatenate((parameters, *kept)))
     return Policy(network, snapshot, obs_clip, spec, spaces, origin, trust)
 
 
