@@ -3,7 +3,7 @@
 Reads the seconds of one run's processes (or those of a sweep over sampler.n and learner.n), and
 computes rounds with other numbers of them, in lock-step, overlapped and free-running. Intervals
 hold the spread of the measured iterations and the errors that the model had beside real runs;
-`trace=true`, or several samplers, also show how much steps differ. docs/cluster.md has the model.
+`trace=true`, or several samplers, also show how much steps differ. docs/planning.md has the model.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def test_a_row_has_the_policys_own_keys_first_and_the_critics_last():
     lanes = make_lanes(spec, [0], 0)
     obs, _ = gym.make(spec.id).reset(seed=5)
     expected = np.concatenate([obs[key] for key in ("target", "place", "wind")])
-    assert lanes.reset([5]).tolist() == [expected.tolist()]
+    assert lanes.reset([5]).tolist() == [expected.astype(np.float32).tolist()]
     assert lanes.observation_space.layout == ObsLayout(6, (), policy_only=2, critic_only=1)
     assert lanes.observation_space.dtype == np.float32
 
@@ -134,9 +134,22 @@ def test_a_loaded_policy_needs_its_own_keys_alone(name, tmp_path):
     if name == "ppo":
         export(policy, tmp_path / "policy.onnx")
         session = onnxruntime.InferenceSession(str(tmp_path / "policy.onnx"))
-        flat = np.concatenate([own["target"], own["place"]])[None]
+        flat = np.concatenate([own["target"], own["place"]], dtype=np.float32)[None]
         exported = session.run(None, {"obs": flat})[0][0]
         np.testing.assert_allclose(exported, action, atol=1e-5)
+
+
+def test_large_numbers_keep_their_digits(tmp_path):
+    """As without keys: float32 would round the place to 128."""
+    train(settings("ppo", *KEYS, "+env.kwargs.origin=1.7e9"), tmp_path)
+    policy = walle.load(tmp_path)
+    assert np.round(policy.spec.offset, -2).tolist() == [0, 0, 1.7e9, 1.7e9, 1.7e9]
+    obs, _ = policy.env().reset(seed=0)
+    actions = [policy.act({**obs, "place": obs["place"] + shift}) for shift in (0, 1)]
+    assert np.abs(actions[1] - actions[0]).max() > 1e-4
+    flat = np.concatenate([obs["target"], obs["place"]])
+    np.testing.assert_array_equal(policy.act(flat), actions[0])
+    export(policy, tmp_path / "policy.pt2")
 
 
 def test_a_policy_sees_images_and_its_critic_a_vector_beside_them(tmp_path):

@@ -100,6 +100,12 @@ raised by B-v0 in lane 32
             "WorkerError: s failed: no reward",
         ),
         (TRACEBACK, "WorkerError: sampler-1 failed: ValueError: the robot fell apart"),
+        (
+            'S: failed:\nTraceback:\n  File "a.py", line 6, in step\n    assert x\n'
+            + "AssertionError",
+            "S: failed: AssertionError: assert x",
+        ),
+        ('S: failed:\nTraceback:\n  File "a.py", line 6\nKeyError', "S: failed: KeyError"),
         ('E: cut\nTraceback:\n  File "cut.py", line 6', "E: cut"),
     ],
 )

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("results", "collection"))
+RESULTS = "".join(
+    (ROOT / "docs" / f"{page}.md").read_text()
+    for page in ("results", "notes/results", "collection")
+)
 COLLECTING = {
-    "limit": "limit",
+    "limit": "`mj_step` from Python",
     "walle": "walle",
     "one-sampler": "walle, one sampler",
     "envpool-32": "EnvPool, 32 environments, the same torch policy",
@@ -20,7 +23,7 @@ COLLECTING = {
     "sb3-subproc": "Stable-Baselines3, SubprocVecEnv of 8",
 }
 REPLAY = {
-    "floor": "floor: the products of hidden layers alone, by `torch.mm`",
+    "floor": "the products of hidden layers alone, by `torch.mm`",
     "walle-compiled": "walle, compiled",
     "sbx": "SBX",
     "walle-eager": "walle, eager",
@@ -31,7 +34,7 @@ ROUNDS = {
     "walle-overlapped": "walle, overlapped",
     "sbx": "SBX",
     "sb3": "Stable-Baselines3",
-    "sb3-cleanrl": "CleanRL's setting",
+    "sb3-cleanrl": "Stable-Baselines3, CleanRL's hyperparameters",
 }
 RACE_OF_WALLE = {
     "walle": "walle",

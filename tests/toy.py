@@ -295,20 +295,22 @@ class Wide(gym.Env):
 class Windy(gym.Env):
     """Each step earns the wind, which an episode of 8 steps keeps, less the distance to the target.
 
-    The keys are drawn anew in every step but for `wind`, which only a critic might be shown.
+    The keys are drawn anew in every step but for `wind`, which only a critic might be shown. Places
+    lie around `origin`.
     """
 
-    def __init__(self):
+    def __init__(self, origin=0.0):
         sizes = {"noise": 2, "place": 3, "target": 2, "wind": 1}
-        parts = {k: gym.spaces.Box(-5, 5, (n,), np.float32) for k, n in sizes.items()}
+        parts = {k: gym.spaces.Box(-np.inf, np.inf, (n,), np.float64) for k, n in sizes.items()}
         self.observation_space = gym.spaces.Dict(parts)
         self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self._origin = origin
 
     def _see(self):
         for key, space in self.observation_space.items():
             if key != "wind" or self._t == 0:
-                self._obs[key] = self.np_random.uniform(-1, 1, space.shape).astype(np.float32)
-        return dict(self._obs)
+                self._obs[key] = self.np_random.uniform(-1, 1, space.shape)
+        return {**self._obs, "place": self._obs["place"] + self._origin}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

@@ -1,4 +1,4 @@
-"""walle: N sampler processes and one agent, with every second accounted for.
+"""walle: N sampler processes collect experience, and one agent learns from it.
 
 From Python:
 

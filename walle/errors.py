@@ -63,9 +63,9 @@ class Interrupted(BaseException):
 
 
 def what_went_wrong(error: BaseException) -> str:
-    """One line with the error's type, its first line, and the place in the code that raised it."""
-    lines = str(error).strip().splitlines() or [""]
+    """One line: the error's type, its first line, else the code that raised it, and the place."""
     frames = traceback.extract_tb(error.__traceback__)
+    lines = str(error).strip().splitlines() or [frames[-1].line or "" if frames else ""]
     location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0]}{location}"
 
@@ -81,6 +81,8 @@ def cause_text(error: str) -> str:
     raised = [line for line in lines[max(frames, default=len(lines)) :] if line[:1] > " "]
     if not frames and lines and lines[0].endswith(":"):
         raised = lines[1:]
+    elif raised and ":" not in raised[0] and lines[frames[-1] + 1].startswith(" "):  # no message
+        raised[0] += f": {lines[frames[-1] + 1].strip()}"
     return " ".join(lines[:1] + raised[:1])
 
 

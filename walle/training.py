@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from multiprocessing import spawn
 from pathlib import Path
@@ -115,6 +115,9 @@ def train(
 
     # What the user got wrong is refused here, before anything is written.
     problem, environment = make_problem(config)
+    if resumed:  # whose offset need not be that of the new trial
+        offset = checkpoint.offset_of(file, resumed, problem.obs_layout.vector)
+        environment = environment._replace(env=replace(environment.env, offset=offset))
     make_training = partial(Training, config, directory, timer, problem, environment)
     training = make_training(resumed)
 
@@ -253,7 +256,8 @@ class Training:
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
             if self.resumed is None:
-                for line in warnings(config, self.problem.longest_episode, self.environment.env):
+                problem, env = self.problem, self.environment.env
+                for line in warnings(config, problem.longest_episode, env, problem.action_space):
                     agent.recorder.say(line)
 
             with suppress(Interrupted):
@@ -356,7 +360,9 @@ class Training:
                 stochastic=config.eval.stochastic,
             )
         is_due = Every(config.checkpoint.every, self._env_steps)
-        stored = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        stored: Any = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        if (offset := environment.env.offset) is not None:
+            stored["offset"] = np.array(offset)
         checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
         agent = Agent(
             algorithm=algorithm,
@@ -476,8 +482,11 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
 
 
-def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Iterator[str]:
+def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = None) -> Iterator[str]:
     """Warnings about settings that work, but perhaps not as intended."""
+    if isinstance(space, gym.spaces.Box) and not space.is_bounded():
+        fix = "set bounds with env.action_low and env.action_high"
+        yield f"{env.id} has unbounded actions, and so is the noise of the policy; {fix}"
     n, cores, lanes, total = config.n, len(usable_cores()), config.lanes, config.total_steps
     if config.sampler.name == "process" and n > cores and config.env.name != "slow":
         yield (
@@ -489,10 +498,10 @@ def warnings(config: Config, longest_episode: int | None, env: EnvSpec) -> Itera
             f"{env.id}: environments with equal seeds differ, by np.random, random, torch or "
             "shared state, so bits depend on sampler.n; draw from self.np_random"
         )
-    last = (longest_episode or 0) * lanes
+    last = (longest or 0) * lanes
     if last > total and not config.whole_episodes:
         yield (
-            f"episodes of {longest_episode:,} steps in {lanes} lanes end after {last:,} steps, the "
+            f"episodes of {longest:,} steps in {lanes} lanes end after {last:,} steps, the "
             f"run after {total:,}: returns come from evaluations and from episodes that end early; "
             "for more use fewer sampler.lanes or more total_steps"
         )

@@ -7,7 +7,7 @@ A round of N samplers, L learners and `sampler.max_lag` k takes the longest of f
     learn + agent
     core seconds of the agent's machine / its cores
 
-docs/cluster.md names what each of them depends on, and how far the model is from real runs.
+docs/planning.md names what each of them depends on, and how far the model is from real runs.
 """
 
 from __future__ import annotations

@@ -119,8 +119,8 @@ def test_the_best_change_is_named_first(run: Path) -> None:
 
 def printed() -> list[str]:
     """The commands of the section about plans."""
-    text = (ROOT / "docs" / "cluster.md").read_text()
-    section = text.partition("## Plan before you buy")[2].partition("\n## ")[0]
+    text = (ROOT / "docs" / "planning.md").read_text()
+    section = text.partition("\n## ")[0]
     blocks = re.findall(r"```sh\n(.+?)```", section, re.DOTALL)
     lines = [line for block in blocks for line in block.strip().splitlines()]
     return [line for line in lines if line.startswith("walle ")]

@@ -20,7 +20,11 @@ from benchmarks.options import chosen
 from tests.printed import commands
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *(ROOT / "docs/notes").glob("*.md"),
+)
 PRINTED = sorted(
     {
         command

@@ -47,8 +47,8 @@ def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fau
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("env.id=tests.toy:Tupled-v0",), "walle takes Discrete actions, one-dimensional"),
-        (("env.id=tests.toy:Dialled-v0",), "one-dimensional Box actions of real numbers"),
+        (("env.id=tests.toy:Tupled-v0",), "walle takes Discrete, MultiDiscrete"),
+        (("env.id=tests.toy:Dialled-v0",), "and Box actions of real numbers"),
         (
             ("env.id=tests.toy:Counter-v0", "+env.kwargs.raise_at=1"),
             "ValueError: the gearbox broke",

@@ -1,4 +1,4 @@
-"""The files and the commands of docs/own_settings.md, in a directory of the user's."""
+"""The files and the commands of own_settings.md and own_classes.md, in a directory of the user."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from walle.system.run_files import read_status
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "own_settings.md").read_text()
+PAGE = "".join((ROOT / "docs" / f"own_{x}.md").read_text() for x in ("settings", "classes"))
 # The files whole, as a reader copies them: a header of Hydra counts in the first lines alone.
 BLOCKS = re.findall(r"```(?:yaml|python)\n(.*?)```", PAGE, re.DOTALL)
 FILES = [(re.findall(r"^# (\S+\.(?:py|yaml))$", text, re.MULTILINE)[0], text) for text in BLOCKS]

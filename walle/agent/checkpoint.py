@@ -177,6 +177,13 @@ def _other(path: Path, fits: Callable[[Any], bool] = bool) -> str:
     return ""
 
 
+def offset_of(path: Path, state: Mapping[str, Any], entries: int) -> tuple[float, ...] | None:
+    """The `EnvSpec.offset` in a state; None without one, as in earlier versions."""
+    if "offset" in state:
+        check(path, state, {"offset": np.zeros(entries)})
+    return tuple(state["offset"].tolist()) if "offset" in state else None
+
+
 def resumed_file(directory: Path, resumed: Mapping[str, Any]) -> Path:
     """The checkpoint in `directory` that `load_last` returned."""
     return directory / (PREVIOUS if resumed.get("fell_back") else LAST)

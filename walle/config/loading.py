@@ -171,8 +171,8 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 "use the run as it is, install the version of walle that its run.json names"
             )
     if "env" in current:
-        lacking = {"on_error": "stop", "policy_keys": None, "critic_keys": None}
-        current["env"] = {**lacking, **current["env"]}  # what earlier versions did
+        new = ("action_low", "action_high", "policy_keys", "critic_keys")
+        current["env"] = {"on_error": "stop", **dict.fromkeys(new), **current["env"]}
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)

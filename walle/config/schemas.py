@@ -20,6 +20,8 @@ class EnvConfig:
     frame_skip: int = positive()
     episode_limit: int | None = positive()
     action: str = one_of("rescale", "clip", "raw")
+    action_low: Any
+    action_high: Any
     time_feature: bool
     policy_keys: list[str] | None
     critic_keys: list[str] | None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import gymnasium as gym
-
 from walle.envs.lanes import EnvSpec, Lanes, Step
 from walle.streams import Role
 
@@ -20,17 +18,20 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     Raises:
         ConfigError: the environment does not exist, or walle cannot simulate it as `spec` asks.
     """
-    from walle.envs.transforms import RescaledActions, TimeFeature
+    from walle.envs import transforms
 
     base = _simulation(spec, lanes, seed, role)
-    if spec.keys and not getattr(base.observation_space, "keys", None):
+    space = base.observation_space
+    if spec.keys and not getattr(space, "keys", None):
         from walle.envs.observations import ObservationRows
 
-        ObservationRows(base.observation_space, spec.id, spec.keys)  # refuses them
-    if spec.action != "raw" and isinstance(base.action_space, gym.spaces.Box):
-        base = RescaledActions(base, rescale=spec.action == "rescale")
-    if spec.time_feature:
-        base = TimeFeature(base, scale=spec.frame_skip / (base.episode_limit or 1000))
+        ObservationRows(space, spec.id, spec.keys)  # refuses them
+    if (map_ := transforms.action_map(base.action_space, spec)) is not None:
+        base = transforms.RescaledActions(base, map_)
+    scale = spec.frame_skip / (base.episode_limit or 1000) if spec.time_feature else None
+    offset = None if hasattr(space, "layout") else spec.offset  # such rows subtract it
+    if (scale, offset) != (None, None):
+        base = transforms.ObservationMap(base, scale, offset)
     return base
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, StateArray, Step, supported_actions
+from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray, IntArray
@@ -45,9 +45,10 @@ class EnvpoolLanes:
                 " from EnvPool"
             )
         self.observation_space = space
-        self.action_space = self.env_action_space = supported_actions(
+        self.env_action_space = supported_actions(
             self._pool.action_space, where, "use env.backend=gymnasium with a wrapper"
         )
+        self.action_space, _, self._shape = from_zero(self.env_action_space)  # they start at 0
         discrete = isinstance(self.action_space, gym.spaces.Discrete)
         self._action_dtype = np.int32 if discrete else self.action_space.dtype
         self.episode_limit: int | None = int(self._pool.spec.config.max_episode_steps)
@@ -68,7 +69,10 @@ class EnvpoolLanes:
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:  # noqa: ARG002
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
-        result = self._pool.step(np.ascontiguousarray(action, self._action_dtype))
+        action = np.ascontiguousarray(action, self._action_dtype)
+        if self._shape is not None:
+            action = action.reshape(len(self), *self._shape)
+        result = self._pool.step(action)
         obs, reward, terminated, truncated, _ = result
         terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)

@@ -13,7 +13,7 @@ from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
-from walle.envs.observations import ObservationRows, check_no_hidden_image, has_image
+from walle.envs.observations import ObservationRows, check_vector, has_image
 from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
 from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray, IntArray, Keys
@@ -42,8 +42,8 @@ class GymnasiumLanes:
             "wrap the environment (gymnasium.wrappers.TransformAction) to change that",
         )
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
-        self.action_space, self._first_action = from_zero(self.env_action_space)
-        self._moved = bool(np.any(self._first_action))
+        self.action_space, self._first_action, self._shape = from_zero(self.env_action_space)
+        self._moved = bool(np.any(self._first_action)) or self._shape is not None
         self._action_dtype = None if isinstance(self.action_space, gym.spaces.Box) else np.int64
         self._frame_skip = spec.frame_skip
         self._seeds: list[int | None] = [env_seed(seed, lane, role) for lane in self._lanes]
@@ -124,14 +124,13 @@ class GymnasiumLanes:
         env: Any = self._envs[i]
         if self._moved:
             action = action + self._first_action
+            if self._shape is not None:
+                action = action.reshape(self._shape)
         total = 0.0
         for _ in range(self._frame_skip):
             try:
                 obs, reward, terminated, truncated, _ = env.step(action)
-                if type(reward) is not float and np.iscomplexobj(reward):
-                    # float() would take the real part
-                    raise self._complex(i, f"reward of {reward}")  # noqa: TRY301
-                total += float(reward)
+                total += reward if type(reward) is float else real_number(reward)
             except Exception as error:
                 self._add_location(error, i)
                 raise
@@ -139,8 +138,8 @@ class GymnasiumLanes:
             if terminated or truncated:
                 break
         self._reward[i] = total
-        self._terminated[i] = terminated
-        self._truncated[i] = truncated
+        self._terminated[i] = bool(terminated)  # which may be an array of one entry
+        self._truncated[i] = bool(truncated)
         return self._checked(i, obs), terminated or truncated
 
     def _checked(self, i: int, obs: Any) -> AnyArray:
@@ -152,15 +151,12 @@ class GymnasiumLanes:
                 "return observations of that shape from reset and step"
             )
         if np.iscomplexobj(obs):
-            raise self._complex(i, "observation")  # an array of floats takes the real part
+            raise RolloutError(  # an array of floats takes the real part
+                f"the environment returned a complex observation {self._where(i)}: return real "
+                "numbers, such as the real part or the absolute value"
+            )
         checked: AnyArray = obs
         return checked
-
-    def _complex(self, i: int, what: str) -> RolloutError:
-        return RolloutError(
-            f"the environment returned a complex {what} {self._where(i)}: return real numbers, such"
-            " as the real part or the absolute value"
-        )
 
     def _where(self, i: int) -> str:
         return f"in lane {self._lanes[i]} at step {self._steps}"
@@ -213,6 +209,16 @@ class GymnasiumLanes:
             env.close()
 
 
+def real_number(reward: Any) -> float:
+    """The reward as a number: a number, or an array of one entry."""
+    try:
+        return float(np.asarray(reward).item())  # float() alone refuses such arrays
+    except (TypeError, ValueError):  # also of complex numbers
+        raise RolloutError(
+            f"the environment returned a reward of {reward!r}: return a real number from step"
+        ) from None
+
+
 def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     """One environment as `spec` describes it, its observations flattened to one dimension.
 
@@ -238,22 +244,21 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
+    for name in ("observation_space", "action_space"):
+        if not isinstance(found := getattr(env, name, None), gym.Space):
+            fix = f"set self.{name} in __init__ to one of gymnasium.spaces"
+            raise ConfigError(f"{_name(env)} lacks its {name}, which is {found!r}: {fix}")
     space = env.observation_space
     if spec.keys is None and isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
     if spec.keys or has_image(space):
         if spec.time_feature:
             raise ConfigError(
-                f"env.time_feature=true with {spec.id}, whose observations hold images or chosen "
-                "keys; use env.time_feature=false"
+                f"env.time_feature=true with {spec.id}, whose observations hold chosen keys or "
+                "images; use env.time_feature=false"
             )
-        return _Flattened(env, spec.keys) if pack else env
-    check_no_hidden_image(space, _name(env))
-    if not space.is_np_flattenable:
-        raise ConfigError(
-            f"{_name(env)} has observations {space}, which do not flatten to a vector; "
-            "wrap it in an environment with Box, Discrete, Tuple or Dict observations"
-        )
+        return _Flattened(env, spec.offset, spec.keys) if pack else env
+    check_vector(space, _name(env))
     return _Flattened(env)
 
 
@@ -263,9 +268,9 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     Gymnasium's own wrapper holds a lambda, which no pickle can hold.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], keys: Keys | None = None) -> None:
+    def __init__(self, env: Any, offset: Any = None, keys: Keys | None = None) -> None:
         super().__init__(env)
-        space = env.observation_space
+        self._offset, space = offset, env.observation_space
         self.observation_space: Any = (
             ObservationRows(space, _name(env), keys)
             if keys or has_image(space)
@@ -274,7 +279,8 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
 
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
-            return self.observation_space.pack(observation)
+            # earlier versions pickled no offset
+            return self.observation_space.pack(observation, getattr(self, "_offset", None))
         if _has_complex(observation):  # flattening would take the real part
             raise RolloutError(
                 "the environment returned a complex observation: return real numbers, such as the"

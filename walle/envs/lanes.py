@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, NamedTuple, Protocol
@@ -32,6 +33,9 @@ class EnvSpec:
     # "rescale" maps [-1, 1] to the action bounds and clips, "clip" clips to the bounds, "raw" does
     # neither. Entries without finite bounds always pass unchanged
     action: str = "rescale"
+    # bounds of actions within the environment's own, for all entries or for each; None: its own
+    action_low: Any = None
+    action_high: Any = None
     time_feature: bool = False  # append t / episode_limit (t / 1000 without a limit)
     keys: Keys | None = None  # of Dict observations, `policy_keys` and `critic_keys`; None for all
     # `kwargs` for messages, with `${oc.env:NAME}` in place of the value of an environment variable;
@@ -42,6 +46,8 @@ class EnvSpec:
     saving: Saving = "pickle"
     # whether lanes with equal seeds agree, whatever the global generators do: tested there
     exact: bool = True
+    # subtracted from observations before float32 rounds large ones; the trial of a new run finds it
+    offset: tuple[float, ...] | None = None
     # "stop" raises what the environment raises; "reset" notes it, see `Lanes.failed`
     on_error: str = "stop"
 
@@ -82,8 +88,8 @@ class Lanes(Protocol):
     Attributes:
         observation_space: the observations of one lane, one-dimensional; `walle.types.layout_of`
             describes their entries.
-        action_space: the actions of one lane; a discrete one starts at 0.
-        env_action_space: the environment's own, before it is rescaled or counted from 0.
+        action_space: the actions of one lane, one-dimensional; a discrete one starts at 0.
+        env_action_space: the environment's own, before it is rescaled, flattened or counted from 0.
         episode_limit: environment steps after which an episode is truncated, if any.
         moves: whether `state` and `restore` take microseconds a lane.
         failed: with `env.on_error=reset`, [L] the lanes that raised an exception since their last
@@ -135,26 +141,29 @@ class Lanes(Protocol):
 
 def supported_actions(space: gym.Space[Any], where: str, fix: str) -> ActionSpace:
     """The space if a policy can act in it; a refusal starts with `where`, ends with `fix`."""
-    if isinstance(space, gym.spaces.Discrete):
-        return space
-    several = (gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
-    if isinstance(space, several) and len(space.shape) == 1:
-        return space
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1 and space.dtype.kind == "f":
+    whole = isinstance(space, gym.spaces.Box) and space.dtype.kind != "f"
+    if isinstance(space, ActionSpace) and not whole:
         return space
     raise ConfigError(
-        f"{where} has actions {space}; walle takes Discrete actions, one-dimensional MultiDiscrete "
-        f"and MultiBinary actions, and one-dimensional Box actions of real numbers: {fix}"
+        f"{where} has actions {space}; walle takes Discrete, MultiDiscrete and MultiBinary actions,"
+        f" and Box actions of real numbers: {fix}"
     )
 
 
-def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any]:
-    """The space with actions counted from 0, and the offset to add to them."""
+def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any, tuple[int, ...] | None]:
+    """The space in one dimension, counted from 0; what to add to its actions, and their shape."""
     if isinstance(space, gym.spaces.Discrete):
-        return gym.spaces.Discrete(int(space.n)), int(space.start)
+        return gym.spaces.Discrete(int(space.n)), int(space.start), None
+    shape = None if len(space.shape) == 1 else space.shape
     if isinstance(space, gym.spaces.MultiDiscrete):
-        return gym.spaces.MultiDiscrete(space.nvec), space.start.astype(np.int64)
-    return space, 0
+        start = space.start.astype(np.int64).reshape(-1)
+        return gym.spaces.MultiDiscrete(space.nvec.reshape(-1)), start, shape
+    if shape is None:
+        return space, 0, None
+    if isinstance(space, gym.spaces.MultiBinary):
+        return gym.spaces.MultiBinary(math.prod(shape)), 0, shape
+    low, high = space.low.reshape(-1), space.high.reshape(-1)
+    return gym.spaces.Box(low, high, dtype=space.dtype.type), 0, shape
 
 
 def unusable(lanes: Lanes, *results: AnyArray) -> BoolArray:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 from walle.errors import ConfigError, RolloutError, nearest
-from walle.types import LEAST_PIXELS, AnyArray, FloatArray, Image, Keys, ObsLayout
+from walle.types import LEAST_PIXELS, AnyArray, Image, Keys, ObsLayout
 
 
 def image_of(space: gym.Space[Any]) -> Image | None:
@@ -92,13 +93,12 @@ class ObservationRows(gym.spaces.Box):
         if self.keys:
             pairs = [(key, original[key]) for part in self.keys for key in part]
             original = gym.spaces.Dict(pairs)
+        (check_flattenable if has_image(original) else check_vector)(original, where)
         self.original = original
         self._spaces = list(_parts(original))
         self._images = [image_of(space) for space in self._spaces]
         vector = 0
         for space, image in zip(self._spaces, self._images, strict=True):
-            if image is None and not space.is_np_flattenable:
-                raise ConfigError(f"{where} has observations of {space}, which have no fixed size")
             if image is None:
                 vector += math.prod(gym.spaces.flatten_space(space).shape or ())
         images = tuple(image for image in self._images if image)
@@ -122,17 +122,17 @@ class ObservationRows(gym.spaces.Box):
         """The rows of the keys that the policy sees."""
         return ObservationRows(self.original, "the policy", (self.keys[0], self.keys[0]))
 
-    def pack(self, obs: Any) -> AnyArray:
-        """The row [W] of an observation."""
-        return self._row(list(_values(self.original, obs)))
+    def pack(self, obs: Any, offset: Any = None) -> AnyArray:
+        """The row [W] of an observation, after subtracting `offset` from its vector, if given."""
+        return self._row(list(_values(self.original, obs)), offset)
 
-    def _row(self, values: Sequence[Any]) -> AnyArray:
+    def _row(self, values: Sequence[Any], offset: Any) -> AnyArray:
         row = np.zeros(self.layout.width, self.dtype)
-        numbers: list[FloatArray] = []
+        numbers: list[AnyArray] = []
         start = 4 * self.layout.vector
         for space, image, value in zip(self._spaces, self._images, values, strict=True):
             if image is None:
-                numbers.append(np.asarray(gym.spaces.flatten(space, value), np.float32))
+                numbers.append(np.asarray(gym.spaces.flatten(space, value)))
                 continue
             picture = np.asarray(value)
             if picture.shape != image.shape or picture.dtype != np.uint8:
@@ -144,7 +144,8 @@ class ObservationRows(gym.spaces.Box):
             row[start : start + picture.size] = picture.reshape(-1)
             start += picture.size
         if numbers:
-            vector = np.concatenate(numbers)
+            vector = np.subtract(np.concatenate(numbers), 0 if offset is None else offset)
+            vector = vector.astype(np.float32)
             if not np.isfinite(vector).all():
                 number = vector[~np.isfinite(vector)][0]
                 raise RolloutError(
@@ -154,24 +155,25 @@ class ObservationRows(gym.spaces.Box):
             self.layout.vectors(row)[:] = vector
         return row
 
-    def rows(self, obs: Any) -> tuple[AnyArray, bool]:
+    def rows(self, obs: Any, offset: Any = None) -> tuple[AnyArray, bool]:
         """The rows [N, W] of a batch of observations, and whether `obs` is a single observation.
 
         A batch has a further dimension in front of every entry. Rows [W] and [N, W] also work.
         """
         is_array = isinstance(obs, np.ndarray) and obs.dtype.kind == self.dtype.kind
         if is_array and obs.shape[-1:] == self.shape:
-            return np.atleast_2d(obs).astype(self.dtype), obs.ndim == 1
+            raw = not self.layout.images and offset is not None  # rows of bytes are packed
+            return np.atleast_2d(obs - offset if raw else obs).astype(self.dtype), obs.ndim == 1
         try:
             values = [np.asarray(value) for value in _values(self.original, obs)]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise self._unlike(type(obs).__name__) from error
         shapes = [space.shape or () for space in self._spaces]
         if [value.shape for value in values] == shapes:
-            return self.pack(obs)[None], True
+            return self.pack(obs, offset)[None], True
         if not all(v.shape[1:] == s and v.ndim for v, s in zip(values, shapes, strict=True)):
             raise self._unlike(f"shapes {[value.shape for value in values]}")
-        return np.stack([self._row(row) for row in zip(*values, strict=True)]), False
+        return np.stack([self._row(row, offset) for row in zip(*values, strict=True)]), False
 
     def _unlike(self, given: str) -> ConfigError:
         return ConfigError(
@@ -180,8 +182,31 @@ class ObservationRows(gym.spaces.Box):
         )
 
 
-def check_no_hidden_image(space: gym.Space[Any], where: str) -> None:
-    """Refuses a Box with two sides as large as a picture's that cannot be read as an image."""
+def check_flattenable(space: gym.Space[Any], where: str) -> None:
+    """Refuses a space with entries that are no rows of numbers, and names their keys."""
+    if _flattens(space):
+        return
+    entries: Any = space.spaces if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) else {}
+    entries = dict(entries if isinstance(entries, Mapping) else enumerate(entries))
+    kept = ", ".join(str(key) for key, part in entries.items() if _flattens(part))
+    others = [f"{k} ({type(x).__name__})" for k, x in entries.items() if not _flattens(x)]
+    fix = f"FilterObservation, filter_keys: [{kept}]" if kept else "module:Wrapper"
+    raise ConfigError(
+        f"{where} has observations that do not flatten to numbers: {', '.join(others) or space};"
+        f" leave them out, or convert them, with a wrapper: env.wrappers=[{{name: {fix}}}]"
+    )
+
+
+def _flattens(space: gym.Space[Any]) -> bool:
+    with suppress(NotImplementedError):  # raised by a space of the environment's own
+        text = gym.spaces.Text  # whose characters are no quantities
+        return all(p.is_np_flattenable and not isinstance(p, text) for p in _parts(space))
+    return False
+
+
+def check_vector(space: gym.Space[Any], where: str) -> None:
+    """Refuses what does not flatten, and a Box of a picture's size that is not read as an image."""
+    check_flattenable(space, where)
     for part in _parts(space):
         shape = part.shape or ()
         if len(shape) > 2 and sum(n >= LEAST_PIXELS for n in shape) >= 2:

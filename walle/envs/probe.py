@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from walle.envs import EnvSpec, Lanes, Step, make_lanes
 from walle.envs.lanes import Saving, restart, unusable
 from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.streams import kept_globals, seed_globals
-from walle.types import AnyArray
+from walle.types import AnyArray, layout_of
 
 _TRIAL_S = 1.0  # for the trials of a slow environment
 _REPLAY_TRIAL_S = 3.0
@@ -61,7 +61,8 @@ def probe(env: EnvSpec, seed: int) -> Probe:
             seed_globals(seed, "trial", number)
             with closing(make_lanes(replace(env, on_error="stop"), [0], seed)) as lane:
                 lane.action_space.seed(seed)
-                found += [lane.reset().tobytes()]
+                first = lane.reset().copy()
+                found += [first.tobytes()]
                 for _ in range(1 if sum(seconds) > _TRIAL_S / 10 else _TIMED):
                     action, start = np.asarray(lane.action_space.sample()), time.perf_counter()
                     step = lane.step(action[None])
@@ -73,7 +74,8 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         reason = f"env.id={env.id} with env.kwargs={env.shown_kwargs}: {_reason(error)}"
         raise ConfigError(reason) from error
     step_s, unsaved = min(seconds), ""
-    env = replace(env, exact=all(one == other for one, other in zip(*results, strict=False)))
+    exact = all(one == other for one, other in zip(*results, strict=False))
+    env = replace(env, exact=exact, offset=_offset(lane.observation_space, first))
     # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
     ways: tuple[Saving, ...] = ("pickle", "pickle", "replay") if env.hidden is None else ("replay",)
     for i, way in enumerate(ways):  # the second time with equal draws of the global generators
@@ -96,6 +98,16 @@ def probe(env: EnvSpec, seed: int) -> Probe:
             room += steps * np.asarray(lane.action_space.sample()).nbytes
         return Probe(lane, saved, lane.moves, room, "")
     return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
+
+
+def _offset(space: Any, obs: AnyArray) -> tuple[float, ...] | None:
+    """The numbers of an observation, [1, *O], that are so large that float32 loses changes."""
+    layout, is_packed = layout_of(space), hasattr(space, "layout")  # rounded to float32 already
+    whole = obs.dtype.kind in "iu" and not layout.images  # all integers below 2^24 are in float32
+    vector = layout.vectors(obs)[0].astype(np.float64)
+    large = np.isfinite(vector) & (np.abs(vector) >= (2.0**24 if whole else 2.0**16))
+    keeps = (obs.dtype == np.float32 and not is_packed) or not large.any()
+    return None if keeps else tuple(np.where(large, vector, 0.0).tolist())
 
 
 def _reason(error: Exception) -> str:

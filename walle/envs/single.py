@@ -9,7 +9,7 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 
-from walle.envs.gymnasium_lanes import make_env
+from walle.envs.gymnasium_lanes import make_env, real_number
 from walle.envs.lanes import EnvSpec
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.registry import find_robot, make_mujoco_lanes
@@ -138,14 +138,14 @@ class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):
         total = 0.0
         for _ in range(self._times):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            total += float(reward)
+            total += real_number(reward)
             if terminated or truncated:
                 break
         return obs, total, terminated, truncated, info
 
 
 class _Clock(gym.Wrapper[Any, Any, Any, Any]):
-    """Appends the elapsed share of the episode, as `walle.envs.transforms.TimeFeature` does."""
+    """Appends the elapsed share of the episode, as `walle.envs.transforms.ObservationMap` does."""
 
     def __init__(self, env: Env, scale: float) -> None:
         super().__init__(env)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import Lanes, StateArray, Step
-from walle.types import AnyArray, IntArray
+from walle.envs.lanes import EnvSpec, Lanes, StateArray, Step
+from walle.errors import ConfigError
+from walle.types import ActionSpace, AnyArray, IntArray
 
 
 class _Wrapped:
@@ -46,16 +49,28 @@ class ActionMap:
     the policy's action from the space `given`.
     """
 
-    def __init__(self, space: gym.spaces.Box, *, rescale: bool) -> None:
-        """Maps into `space`; without `rescale` actions are given in the environment's units."""
-        self.low, self.high = low, high = space.low, space.high
-        to_bounds = np.isfinite(low) & np.isfinite(high) & rescale
-        self.scale = np.where(to_bounds, (high - low) / 2, 1).astype(low.dtype)
-        self.centre = np.where(to_bounds, (high + low) / 2, 0).astype(low.dtype)
-        least, most = np.where(to_bounds, -1, low), np.where(to_bounds, 1, high)
-        self.given = gym.spaces.Box(
-            least.astype(low.dtype), most.astype(low.dtype), dtype=low.dtype.type
+    def __init__(self, space: gym.spaces.Box, spec: EnvSpec) -> None:
+        """Maps into the bounds of `space` and `spec`; raises ValueError if they leave nothing."""
+        dtype = space.low.dtype
+        # Bounds at the ends of a type count as infinite: their difference would overflow.
+        huge = min(float(np.finfo(kind).max) for kind in (dtype.name, "float32")) / 2
+        low, high = (
+            np.where(np.abs(x) < huge, x, np.copysign(np.inf, x)).astype(np.float64)
+            for x in (space.low, space.high)
         )
+        if spec.action_low is not None:
+            np.maximum(low, np.asarray(spec.action_low, np.float64), out=low)
+        if spec.action_high is not None:
+            np.minimum(high, np.asarray(spec.action_high, np.float64), out=high)
+        if not ((low < high) | (space.low == space.high)).all():
+            raise ValueError("no action is between the bounds")
+        to_bounds = np.isfinite(low) & np.isfinite(high) & (spec.action == "rescale")
+        least, most = np.where(to_bounds, low, -1), np.where(to_bounds, high, 1)
+        self.scale = ((most - least) / 2).astype(dtype)
+        self.centre = ((most + least) / 2).astype(dtype)
+        self.low, self.high = low.astype(dtype), high.astype(dtype)
+        least, most = np.where(to_bounds, -1, self.low), np.where(to_bounds, 1, self.high)
+        self.given = gym.spaces.Box(least.astype(dtype), most.astype(dtype), dtype=dtype.type)
         self._only_clips = bool((self.scale == 1).all() and (self.centre == 0).all())
 
     def __call__(self, action: AnyArray) -> AnyArray:
@@ -70,49 +85,62 @@ class ActionMap:
         return np.minimum(clipped, self.high, out=clipped)
 
 
+def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:
+    """The map of a policy's actions into `space`; None if they pass unchanged."""
+    if isinstance(space, gym.spaces.Box) and spec.action != "raw":
+        with suppress(TypeError, ValueError):
+            return ActionMap(space, spec)
+    elif (spec.action_low, spec.action_high) == (None, None):
+        return None
+    raise ConfigError(
+        f"env.action_low={spec.action_low} and env.action_high={spec.action_high} with env.action="
+        f"{spec.action} and actions {space}: give a number, or one for each entry of a Box, the "
+        "low ones below the high ones, with env.action=rescale or clip"
+    )
+
+
 class RescaledActions(_Wrapped):
     """Lanes with a Box of actions, which go through an `ActionMap`."""
 
-    def __init__(self, lanes: Lanes, *, rescale: bool) -> None:
+    def __init__(self, lanes: Lanes, map_: ActionMap) -> None:
         super().__init__(lanes)
-        assert isinstance(lanes.action_space, gym.spaces.Box)
-        self._map = ActionMap(lanes.action_space, rescale=rescale)
-        self.action_space = self._map.given
+        self._map, self.action_space = map_, map_.given
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Applies the transformed actions."""
         return self._inner.step(self._map(action), only)
 
 
-class TimeFeature(_Wrapped):
-    """Appends the elapsed share of the episode to every observation.
+class ObservationMap(_Wrapped):
+    """Appends the elapsed share of the episode to observations, and subtracts `EnvSpec.offset`.
 
     With a time limit the task is Markov only if the policy sees the clock (Pardo et al. 2018,
     "Time limits in reinforcement learning").
     """
 
-    def __init__(self, lanes: Lanes, *, scale: float) -> None:
-        """Wraps `lanes`; one step is worth `scale` of the feature."""
+    def __init__(self, lanes: Lanes, scale: float | None, offset: Any) -> None:
+        """Wraps `lanes`; one step is worth `scale` of the share. None leaves either out."""
         super().__init__(lanes)
         space = lanes.observation_space
-        self.observation_space = gym.spaces.Box(
-            np.append(space.low, 0), np.append(space.high, np.inf), dtype=np.float64
-        )
-        self._scale = scale
+        if scale is not None:
+            self.observation_space = gym.spaces.Box(
+                np.append(space.low, 0), np.append(space.high, np.inf), dtype=np.float64
+            )
+        self._scale, self._offset = scale, None if offset is None else np.array(offset)
         self._t = np.zeros(len(lanes))
 
     def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
         """Starts new episodes and their clocks."""
         self._t[... if only is None else only] = 0
-        return self._append(self._inner.reset(seeds, only))
+        return self._mapped(self._inner.reset(seeds, only))
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Steps the lanes and their clocks."""
         step = self._inner.step(action, only)
         self._t[... if only is None else only] += 1
-        final_obs = None if step.final_obs is None else self._append(step.final_obs)
+        final_obs = None if step.final_obs is None else self._mapped(step.final_obs)
         self._t[step.terminated | step.truncated] = 0
-        return step._replace(obs=self._append(step.obs), final_obs=final_obs)
+        return step._replace(obs=self._mapped(step.obs), final_obs=final_obs)
 
     def state(self) -> StateArray | None:
         """See `Lanes.state`: the clock, then the state of the inner lane."""
@@ -125,5 +153,7 @@ class TimeFeature(_Wrapped):
         self._t[:] = np.ascontiguousarray(state[:, :size]).view(self._t.dtype)[:, 0]
         self._inner.restore(state[:, size:])
 
-    def _append(self, obs: AnyArray) -> AnyArray:
-        return np.column_stack((obs, self._t * self._scale))
+    def _mapped(self, obs: AnyArray) -> AnyArray:
+        if self._scale is not None:
+            obs = np.column_stack((obs, self._t * self._scale))
+        return obs if self._offset is None else np.asarray(np.subtract(obs, self._offset))

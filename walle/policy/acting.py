@@ -21,7 +21,7 @@ from walle.agent import checkpoint
 from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.envs.lanes import from_zero
 from walle.envs.observations import ObservationRows, space_from, space_values
-from walle.envs.transforms import ActionMap
+from walle.envs.transforms import action_map
 from walle.errors import ConfigError, nearest
 from walle.nets.factory import NetSettings, PolicySpec
 from walle.nets.policies import ActingPolicy, memory_of
@@ -49,14 +49,16 @@ class Origin(NamedTuple):
 
 
 class Spaces(NamedTuple):
-    """The observations that a policy takes, and the actions of its environment.
+    """The observations that a policy takes, and the actions of its environment in one dimension.
 
-    `first_action` is added to discrete actions, which policies count from 0.
+    `first_action` is added to discrete actions, which policies count from 0. `shape` is the shape
+    of the environment's own actions; None if it is the same.
     """
 
     observation: gym.spaces.Box
     action: ActionSpace
     first_action: Any = 0
+    shape: tuple[int, ...] | None = None
 
 
 class Policy:
@@ -88,9 +90,7 @@ class Policy:
         self.network, self.snapshot, self.obs_clip = network, snapshot, obs_clip
         self.spec, self.spaces, self.origin, self.trust = spec, spaces, origin, trust
         self.rng = np.random.default_rng(0)
-        self.action_map: ActionMap | None = None
-        if isinstance(spaces.action, gym.spaces.Box) and spec.action != "raw":
-            self.action_map = ActionMap(spaces.action, rescale=spec.action == "rescale")
+        self.action_map = action_map(spaces.action, spec)
         self._actor, self._rows = self.actor(1), 1
 
     def __repr__(self) -> str:
@@ -168,14 +168,16 @@ class Policy:
         following = actor.state.copy()
         if single:
             action, following = action[0], following[0]
+        if (shape := self.spaces.shape) is not None:
+            action = action.reshape(shape if single else (len(rows), *shape))
         return action if state is None else (action, following)
 
     def _checked(self, obs: Any) -> tuple[AnyArray, bool]:
         """[N, O] observations, and whether one observation was given."""
         if isinstance(self.spaces.observation, ObservationRows):
-            return self.spaces.observation.rows(obs)
+            return self.spaces.observation.rows(obs, self.spec.offset)
         try:
-            rows = np.asarray(obs, np.float32)
+            rows = np.asarray(obs, np.float64)
         except (TypeError, ValueError):
             raise ConfigError(
                 f"an observation is a {type(obs).__name__}, and {self.spec.id} has observations of "
@@ -188,7 +190,8 @@ class Policy:
                 f"shape ({self.obs_dim},): give one of them or a batch [N, {self.obs_dim}], as "
                 "policy.env() returns them"
             )
-        return np.atleast_2d(rows), rows.ndim == 1
+        shifted = np.subtract(rows, self.spec.offset or 0).astype(np.float32)
+        return np.atleast_2d(shifted), rows.ndim == 1
 
     def _checked_state(self, state: FloatArray | None, rows: int, single: bool) -> FloatArray:
         shape = (self.state_size,) if single else (rows, self.state_size)
@@ -289,27 +292,27 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     else:
         obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
         spaces = Spaces(obs, *from_zero(action))
-    width = layout_of(spaces.observation).vector  # of the snapshot's normaliser
+    entries = layout_of(spaces.observation).vector
+    offset = checkpoint.offset_of(file, state, entries)
     if isinstance(spaces.observation, ObservationRows) and spaces.observation.keys:
         seen = spaces.observation.of_policy
         spaces, spec = spaces._replace(observation=seen), replace(spec, keys=seen.keys)
-    actions = spaces.action  # of the policy: before they are rescaled
-    if isinstance(actions, gym.spaces.Box) and spec.action != "raw":
-        actions = ActionMap(actions, rescale=spec.action == "rescale").given
+    kept = layout_of(spaces.observation).vector  # the policy sees the first of the entries
+    spec = replace(spec, offset=offset and offset[:kept])
+    map_ = action_map(spaces.action, spec)
+    actions = spaces.action if map_ is None else map_.given  # before they are rescaled
     if stored is None:
         network, obs_clip = _of_algorithm(config, spaces.observation, actions)
     else:
         net, exploration = NetSettings.from_values(stored["net"]), stored["exploration"]
         network = PolicySpec(stored["kind"], net, spaces.observation, actions, exploration)()
         obs_clip = stored["obs_clip"]
-    size = network.layout.size + 2 * width
-    vector = np.zeros(size, np.float32)
+    vector = np.zeros(network.layout.size + 2 * entries, np.float32)
     checkpoint.check(file, state, {"snapshot": {"vector": vector}})
     origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
     snapshot = PolicySnapshot.loaded(state["snapshot"])
     parameters, *moments = snapshot.parts(network.layout.size)
-    kept = [x[: layout_of(spaces.observation).vector] for x in moments]
-    snapshot = snapshot._replace(vector=np.concatenate((parameters, *kept)))
+    snapshot = snapshot._replace(vector=np.concatenate((parameters, *(x[:kept] for x in moments))))
     return Policy(network, snapshot, obs_clip, spec, spaces, origin, trust)
 
 
@@ -389,7 +392,8 @@ def _spaces_of_env(spec: EnvSpec, seed: int) -> Spaces:
 
         env = make_single(spec)
     with closing(env):
-        return Spaces(env.observation_space, *from_zero(env.action_space))
+        actions = getattr(env, "env_action_space", env.action_space)
+        return Spaces(env.observation_space, *from_zero(actions))
 
 
 def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:

@@ -54,6 +54,8 @@ class ActingModule(torch.nn.Module):
         self._memory, bounds = memory_of(policy.network), policy.action_map
         first = policy.spaces.first_action
         self._counts_on, self._maps = bool(np.any(first)), bounds is not None
+        self._shape, offset = policy.spaces.shape, policy.spec.offset
+        self.offset = None if offset is None else Buffer(torch.tensor(offset, dtype=torch.float64))
         self.first_action = Buffer(torch.as_tensor(first), persistent=self._counts_on)
         layout = policy.network.layout
         parameters, mean, inv_std = map(torch.from_numpy, policy.snapshot.parts(layout.size))
@@ -81,19 +83,23 @@ class ActingModule(torch.nn.Module):
         return {name: getattr(self, buffer) for name, buffer in self._params.items()}
 
     def _normalized(self, vectors: Tensor) -> Tensor:
-        x = (vectors - self.mean) * self.inv_std
+        x = vectors if self.offset is None else (vectors - self.offset).float()
+        x = (x - self.mean) * self.inv_std
         return x if self._clip is None else x.clamp(-self._clip, self._clip)
 
     def _action(self, features: Tensor) -> Tensor:
         action = self._network.mode(self._network.dist(self._named(), features))
         if self._maps:
             scaled = action * self.scale + self.centre
-            return torch.minimum(torch.maximum(scaled, self.low), self.high)
-        return action + self.first_action if self._counts_on else action
+            action = torch.minimum(torch.maximum(scaled, self.low), self.high)
+        elif self._counts_on:
+            action = action + self.first_action
+        return action if self._shape is None else action.reshape(len(action), *self._shape)
 
     def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:
         """The arguments of `forward` by name, for observations [N, O] and the memory [N, S]."""
-        named = {"obs": torch.from_numpy(obs)}
+        rows = torch.from_numpy(obs)
+        named = {"obs": rows if self.offset is None else rows.double()}
         return named | ({"state": torch.from_numpy(state)} if self._memory is not None else {})
 
 
@@ -118,6 +124,7 @@ class SeeingModule(ActingModule):
     def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:  # noqa: ARG002
         """The vectors and the images in rows of bytes [N, O]."""
         vectors, images = self._encoder.split(torch.from_numpy(obs))
+        vectors = vectors if self.offset is None else vectors + self.offset
         if len(images) == 1 and not vectors.shape[1]:
             return {"obs": images[0].contiguous()}
         named = {"vector": vectors} if vectors.shape[1] else {}
@@ -175,6 +182,8 @@ def difference(policy: Policy, graph: Graph) -> float:
         noise = rng.standard_normal((_CHECKED, layout.vector))
         obs = rng.integers(0, 256, (_CHECKED, layout.width)).astype(layout.dtype)
         layout.vectors(obs)[:] = mean + 2 * noise / inv_std
+        if policy.spec.offset is not None and not layout.images:
+            obs = obs + np.array(policy.spec.offset)
         expected, ours = policy.act(obs, ours)
         action, theirs = graph(obs, theirs)
         wide = [np.asarray(x, np.float64) for x in (action, expected)]

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from PIL import Image, ImageDraw, ImageFont, ImageOps
 
 from walle.agent.evaluation import LONGEST
+from walle.envs.gymnasium_lanes import real_number
 from walle.envs.mujoco.registry import find_robot
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError, what_went_wrong
@@ -68,7 +69,7 @@ def _play(
         yield total, step, ended
         action, state = policy.act(obs, state, deterministic)
         obs, reward, terminated, truncated, _ = env.step(action)
-        total, step = total + float(reward), step + 1
+        total, step = total + real_number(reward), step + 1
         ended = terminated or truncated or step >= most_steps
     yield total, step, ended
 

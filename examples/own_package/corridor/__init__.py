@@ -4,5 +4,5 @@
     walle run env=corridor net=waves algo=weighted callbacks=[corridor.callback:Solved]
     walle run env=corridor net=waves algo=dqn
 
-docs/own_settings.md explains each part.
+docs/own_classes.md explains each part.
 """

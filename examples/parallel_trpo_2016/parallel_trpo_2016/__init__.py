@@ -4,5 +4,5 @@
     cd examples/parallel_trpo_2016
     walle run algo=parallel_trpo_2016 net=parallel_trpo_2016 env=reacher         # a single run
 
-docs/own_settings.md explains how `walle` finds the package and its conf/.
+docs/own_classes.md explains how `walle` finds the package and its conf/.
 """

@@ -4,5 +4,5 @@
     cd examples/wall_e_2018
     walle run algo=wall_e_2018 net=wall_e_2018 env=hopper          # a single run
 
-docs/own_settings.md explains how `walle` finds the package and its conf/.
+docs/own_classes.md explains how `walle` finds the package and its conf/.
 """

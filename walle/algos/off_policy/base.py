@@ -312,8 +312,8 @@ class ContinuousOffPolicy(OffPolicy):
         if not ((space.low == -1) & (space.high == 1)).all():
             raise ConfigError(
                 f"algo={settings.name} draws actions from [-1, 1], but here they run from "
-                f"{space.low} to {space.high}; use env.action=rescale, which needs finite bounds, "
-                "or algo=ppo"
+                f"{space.low} to {space.high}; use env.action=rescale, with env.action_low and "
+                "env.action_high where the environment has no finite bounds, or algo=ppo"
             )
         (entries,) = space.shape
         self.policy_factory = net.policy_factory(problem, self.kind, exploration)
