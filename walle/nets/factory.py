@@ -123,7 +123,9 @@ class NetSettings(NamedTuple):
             if self.networks is None:
                 check_net(self.own, spaces.observation_space)
             elif any(layout_of(spaces.observation_space)[2:]):
-                raise ConfigError(f"env.critic_keys with net.name={self.own.path!r}: use net=mlp")
+                raise ConfigError(
+                    f"env.critic_keys with whole networks, {self.own.path}; use net=mlp"
+                )
 
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
         """Makes the convolutions of net=cnn; refuses images without them, and the reverse."""
