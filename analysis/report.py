@@ -44,6 +44,9 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
     draws["Where the time goes"] = partial(time_percentage.study, **times)
     if len(sweep.evaluations):
         draws["Evaluations"] = partial(returns.study, by=by, y="eval")
+    for name in sweep.info:
+        draw = partial(returns.study, by=by, evaluations=bool(len(sweep.evaluations)))
+        draws[f"{name}, mean over episodes"] = partial(draw, y=f"{name}_mean")
     training = partial(returns.study, by=by, y="return_mean")
     draws["Return by experience"] = partial(training, paper=paper)
     draws["Return by wall clock"] = partial(training, x="wall")
@@ -177,7 +180,7 @@ def _provenance(sweep: Sweep) -> pd.DataFrame:
         for key in ("host", "platform", "cpu_model", "physical_cores", "usable_cores"):
             if facts.get(key) is not None:
                 values.setdefault(key.replace("_", " "), {})[str(facts[key])] = None
-        for key in ("versions", "threads"):
+        for key in ("versions", "threads", "parent"):
             if isinstance(facts.get(key), dict):
                 text = ", ".join(f"{name} {value}" for name, value in facts[key].items())
                 values.setdefault(key, {})[text] = None

@@ -34,7 +34,7 @@ from walle.errors import cause_text
 
 Scalar = int | float | str | bool
 TYPES: dict[str, type] = dict.fromkeys(("attempts", "faults", "physical_cores"), int)
-TYPES |= dict.fromkeys(("cores", "usable_cores", "overrides", "replacements"), list)
+TYPES |= dict.fromkeys(("cores", "info", "usable_cores", "overrides", "replacements"), list)
 RUN_FILES = ("status.json", "run.json", "iterations.csv")
 SWEEP_DEPTH = 4
 FINGERPRINT_DIGITS = 12
@@ -426,6 +426,11 @@ class Sweep:
         keys = sorted({key for run in self.runs for key in run.config} - {"seed"})
         return [key for key in keys if len({run.config.get(key) for run in self.runs}) > 1]
 
+    @property
+    def info(self) -> list[str]:
+        """The columns of the environments' info in all runs; other files add `_mean`."""
+        return list(dict.fromkeys(x for run in self.runs for x in run.status.get("info") or ()))
+
     def values(self, key: str) -> list[Scalar]:
         """The value of a configuration key in each run, `null` where a run lacks the key."""
         return [run.config.get(key, "null") for run in self.runs]
@@ -450,6 +455,7 @@ class Sweep:
         """One row a run, used or left out: overrides, state, starts, last iteration and return."""
         last = self.iterations.groupby("run", observed=True).last()
         columns = ["iteration", "env_steps", "wall_s", "return_mean"]
+        columns += [f"{name}_mean" for name in self.info]
         ends = last.reindex(index=[run.name for run in self.runs], columns=columns)
         rows = [
             {

@@ -178,7 +178,7 @@ REFUSED = {
     "networks": ((*KEYS, "net=own", "net.name=tests.test_critic_keys:Networks"), "use net=mlp"),
     "image": (
         *(("env.id=tests.toy_images:Mixed-v0", "net=cnn", "env.policy_keys=[gear]"),),
-        "the policy all images",
+        "has images: env.critic_keys must have all of env.policy_keys, and these all images",
     ),
 }
 

@@ -77,6 +77,7 @@ def damages(value):
             found |= {"halved": value / 2, "doubled": value * 2, "a vector": value.repeat(2, 2)}
         if value.is_floating_point():
             found |= {"nan": value * math.nan, "negative": -value.abs()}
+            found |= {"bfloat16": value.bfloat16()}  # which NumPy lacks
     elif isinstance(value, bool) or value is None:
         found = {"retyped": "true"}
     elif isinstance(value, int | float):
@@ -140,7 +141,7 @@ FREE = {
     *(("callbacks",), ("policy",), ("format",), ("cpu_model",), ("versions",), ("return_mean",)),
     *(("recorder", "tracker", "returns"), ("recorder", "tracker", "lengths"), ("quota",)),
     *(("recorder", "eval_mean"), ("recorder", "lengths"), ("algorithm", "previous"), ("config",)),
-    *(("snapshot", "rollout_steps"), ("snapshot", "episodes"), ("replay_blocks",)),
+    *(("snapshot", "rollout_steps"), ("snapshot", "episodes"), ("replay_blocks",), ("info",)),
 }
 SEEN = ("retyped", "a number", "a vector", "nan", "removed")
 

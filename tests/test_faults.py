@@ -236,11 +236,34 @@ def blind(now):
     return np.where(now.qpos[:, :1] > 0.02, np.nan, toy_robot.observe(now))
 
 
+def strict_reward(before, action, now):
+    assert (now.qpos[:, 0] < 0.02).all(), "off the road"
+    return toy_robot.travelled(before, action, now)
+
+
+def strict_observe(now):
+    if (now.qpos[:, 0] > 0.02).any():
+        raise ValueError("the sensor is out of reach")
+    return toy_robot.observe(now)
+
+
+def unlucky(random, qpos, qvel):
+    if random.random() < 0.2:
+        raise RuntimeError("no free place was found")
+    return qpos + random.uniform(-0.1, 0.1, qpos.shape), qvel
+
+
 FRAIL = dataclasses.replace(toy_robot.ROBOT, observe=blind)
 FRAIL_LOOPED = dataclasses.replace(toy_robot.LOOPED, observe=blind)
+# Their functions see all lanes at once, and an exception names none of them.
+STRICT = dataclasses.replace(toy_robot.ROBOT, reward=strict_reward)
+STRICT_LOOPED = dataclasses.replace(toy_robot.LOOPED, observe=strict_observe)
+UNLUCKY = dataclasses.replace(
+    toy_robot.ROBOT, begin=unlucky, reset_noise_scale=0.0, episode_limit=10
+)
 
 
-@pytest.mark.parametrize("robot", ["FRAIL", "FRAIL_LOOPED"])
+@pytest.mark.parametrize("robot", ["FRAIL", "FRAIL_LOOPED", "STRICT", "STRICT_LOOPED", "UNLUCKY"])
 def test_lanes_of_mujoco(robot):
     spec = EnvSpec(f"tests.test_faults:{robot}", on_error="reset", time_feature=True, frame_skip=2)
     width = make_lanes(spec, [0], 0).observation_space.shape[0]

@@ -101,6 +101,25 @@ def completed(tmp_path_factory):
     return directory
 
 
+def test_a_longer_dqn_reports_other_schedules_and_may_keep_its_own(tmp_path, command, capsys):
+    small = [word for word in SMALL if "epochs" not in word and "quiet" not in word]
+    dqn = (*small, "algo=dqn", "algo.learning_starts=128", "algo.updates_per_step=0.1")
+    dqn += ("algo.exploration_fraction=1", "algo.compile=false", "logger.progress=lines")
+    command(*dqn, "total_steps=512", "schedule_steps=384", f"hydra.run.dir={tmp_path / 'whole'}")
+    command(*dqn, "total_steps=384", f"hydra.run.dir={tmp_path / 'short'}")
+    shutil.copytree(tmp_path / "short", tmp_path / "other")
+    assert "schedule of" not in capsys.readouterr().out
+    command(f"resume={tmp_path / 'short'}", "total_steps=512", "schedule_steps=384")
+    assert "schedule of" not in capsys.readouterr().out
+    command(f"resume={tmp_path / 'other'}", "total_steps=512")
+    line = (
+        "learning rate and exploration follow a schedule of 512 steps from here, before one of 384;"
+    )
+    assert f"{line} schedule_steps=384 keeps that one\n" in capsys.readouterr().out
+    whole, short, other = (learned(tmp_path / name) for name in ("whole", "short", "other"))
+    assert short == whole != other
+
+
 class Early(Callback):
     """Ends a run after its first round."""
 

@@ -89,6 +89,23 @@ class Counter(gym.Env):
         return obs, reward, self._t >= self._limit, False, {}
 
 
+class Parking(Counter):
+    """Parks if its random draw is below `options["room"]`, and reports it and its fuel."""
+
+    def reset(self, *, seed=None, options=None):
+        obs, info = super().reset(seed=seed)
+        self._room = 0.5 if options is None else options["room"]
+        self._limit = 2 + int(4 * self._mark)
+        return obs, info
+
+    def step(self, action):
+        obs, _, ended, truncated, info = super().step(action)
+        info = {"is_success": np.bool_(ended and self._mark < self._room), "place": [1, 2]}
+        if self._mark < 0.75:  # no fuel is known in the longest episodes
+            info["fuel"] = np.array([self._t / 2])
+        return obs, -1.0, ended, truncated, info
+
+
 class Keyed(Counter):
     """Works only with the `token` in the variable TOY_TOKEN, and keeps it as a client would."""
 
@@ -329,6 +346,7 @@ gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")
 gym.register("Keyed-v0", entry_point="tests.toy:Keyed")
+gym.register("Parking-v0", entry_point="tests.toy:Parking")
 gym.register("Dialled-v0", entry_point="tests.toy:Dialled")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, field, fields
@@ -68,6 +69,12 @@ def what_went_wrong(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [frames[-1].line or "" if frames else ""]
     location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0]}{location}"
+
+
+def print_fault(error: Exception) -> None:
+    """Prints an exception that `env.on_error=reset` tolerates, with its notes."""
+    lines = [what_went_wrong(error), *getattr(error, "__notes__", [])]
+    print(f"env.on_error=reset: {'; '.join(lines)}", file=sys.stderr, flush=True)
 
 
 def cause_text(error: str) -> str:

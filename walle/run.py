@@ -65,7 +65,7 @@ def _run(composed: DictConfig) -> float | None:
         # With their references: reading an entry would resolve it.
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
         if composed.resume is None:
-            config = validate(composed)
+            config = validate(composed, hydra.runtime.cwd)  # `hydra.job.chdir` moves a job
         else:
             config = resumed_config(stored_config(directory), composed, typed)
         workers = config.sampler.name == "process" or config.learners > 1

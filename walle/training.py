@@ -42,6 +42,7 @@ from walle.envs.probe import Probe, probe
 from walle.errors import CheckpointError, ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.nets.factory import NetSettings
 from walle.policy.acting import stored_policy
+from walle.policy.starting import Parent
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling, SerialSampling
@@ -114,11 +115,16 @@ def train(
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
 
     # What the user got wrong is refused here, before anything is written.
+    parent = Parent.read(config.start_from) if config.start_from and not resumed else None
+    about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
-    if resumed:  # whose offset need not be that of the new trial
-        offset = checkpoint.offset_of(file, resumed, problem.obs_layout.vector)
+    if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
+        offset = checkpoint.offset_of(*source, problem.obs_layout.vector)
         environment = environment._replace(env=replace(environment.env, offset=offset))
-    make_training = partial(Training, config, directory, timer, problem, environment)
+    if resumed:  # whose files have these columns
+        env = replace(environment.env, info=tuple(resumed.get("info", ())))
+        environment = environment._replace(env=env)
+    make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
 
     with run_directory(directory) as locked, Signals().installed() as signals:
@@ -126,7 +132,8 @@ def train(
             checkpoint.clear_remains(directory / "checkpoints", resumed)
         again = (resumed is not None or set_aside_previous(directory)) and not launched
         differ = not environment.env.exact or config.sampler.lag.free_running
-        write_provenance(directory, settings, list(overrides), differ, resumed=resumed is not None)
+        more = {"bits_may_differ": differ, "parent": about}
+        write_provenance(directory, settings, list(overrides), resumed=resumed is not None, **more)
         hash_ = identity or config_hash(config)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
         restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
@@ -165,6 +172,7 @@ class Training:
     problem: Problem
     environment: Probe
     resumed: dict[str, Any] | None
+    parent: Parent | None = None  # of `start_from`
 
     def __post_init__(self) -> None:
         """Makes the algorithm, the callbacks and the video recorder; starts no process.
@@ -175,6 +183,9 @@ class Training:
         config, environment, logger = self.config, self.environment, self.config.logger
         self._env_steps = self.resumed["env_steps"] if self.resumed else 0
         self._algorithm = make_algorithm(config, self.problem)
+        self._news = []  # about the start
+        if self.parent and not self.resumed:
+            self._news.append(self.parent.start(self._algorithm, config, environment.lane))
         self._blocks = self._checked_lanes(self.resumed) if self.resumed else []
         self._callbacks = make_callbacks(config.callbacks)
         self._film: Callable[[PolicySnapshot, int], Path] | None = None
@@ -255,10 +266,14 @@ class Training:
 
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
+            news = schedule_change(self.resumed["config"], config) if self.resumed else self._news
             if self.resumed is None:
                 problem, env = self.problem, self.environment.env
-                for line in warnings(config, problem.longest_episode, env, problem.action_space):
-                    agent.recorder.say(line)
+                news += warnings(config, problem.longest_episode, env, problem.action_space)
+                for name in self.environment.unseen:
+                    news.append(f"logger.info: {name} is not in the first steps' info")
+            for line in news:
+                agent.recorder.say(line)
 
             with suppress(Interrupted):
                 agent.run(config.total_steps, signals)
@@ -340,7 +355,7 @@ class Training:
         recorder = Recorder(
             directory=directory,
             timer=timer,
-            tracker=EpisodeTracker(sampling.owners, logger.return_window),
+            tracker=EpisodeTracker(sampling.owners, logger.return_window, environment.env.info),
             lock_step=lag.lock_step,
             sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
             progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
@@ -360,7 +375,8 @@ class Training:
                 stochastic=config.eval.stochastic,
             )
         is_due = Every(config.checkpoint.every, self._env_steps)
-        stored: Any = {"config": settings, "policy": stored_policy(algorithm, environment.lane)}
+        policy, info = stored_policy(algorithm, environment.lane), list(environment.env.info)
+        stored: Any = {"config": settings, "policy": policy, "info": info}
         if (offset := environment.env.offset) is not None:
             stored["offset"] = np.array(offset)
         checkpoints = CheckpointFiles(directory / "checkpoints", algorithm.replay, stored, is_due)
@@ -391,7 +407,8 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     Raises:
         ConfigError: the environment does not work, or does not fit the settings.
     """
-    env = EnvSpec.of(config.env, with_variables(config.env.kwargs))
+    env = EnvSpec.of(config.env, config.net.name, with_variables)
+    env = replace(env, info=tuple(config.logger.info))
     watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
     with watchdog.over("the trial of the environment"):
         environment = probe(env, config.seed)
@@ -479,7 +496,7 @@ def rollout_shape(config: Config, problem: Problem, environment: Probe, lanes: i
     space = problem.action_space
     action_dtype = "float32" if isinstance(space, gym.spaces.Box) else "int64"
     arrays = ((problem.obs_dim,), problem.obs_layout.dtype, space.shape or (), action_dtype)
-    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state)
+    return RolloutShape(steps, lanes, *arrays, packed, state, lane_state, len(environment.env.info))
 
 
 def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = None) -> Iterator[str]:
@@ -505,6 +522,21 @@ def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = Non
             f"run after {total:,}: returns come from evaluations and from episodes that end early; "
             "for more use fewer sampler.lanes or more total_steps"
         )
+
+
+def schedule_change(before: dict[str, Any], config: Config) -> list[str]:
+    """The line about schedules of a resumed run that had another end `before`; else none."""
+    algo, settings = asdict(config.algo), (before, asdict(config))
+    was, now = (each.get("schedule_steps") or each["total_steps"] for each in settings)
+    falls = {
+        "learning rate": algo.get("schedule") == "linear",
+        "exploration": "exploration_fraction" in algo,
+        "noise": algo.get("log_std_end") is not None,
+    }
+    names = " and ".join(name for name in falls if falls[name])
+    line = f"follow a schedule of {now:,} steps from here, before one of {was:,}"
+    keep = f"schedule_steps={was} keeps that one"
+    return [f"{names} {line}; {keep}"] if names and now != was else []
 
 
 class RunResult(NamedTuple):

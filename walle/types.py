@@ -19,25 +19,31 @@ ActionSpace = (
     gym.spaces.Box | gym.spaces.Discrete | gym.spaces.MultiDiscrete | gym.spaces.MultiBinary
 )
 
-STEP_FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
+STEP_FIELDS = (
+    *("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob", "info"),
+)
 LANE_FIELDS = ("lane", "policy_version", "state", "begins")
 NO_LANE: BoolArray = np.zeros(0, np.bool_)
 SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
-LEAST_PIXELS = 36  # a side of an image, which three convolutions leave with one pixel
+LEAST_PIXELS = 36  # a side of an image, which the usual three convolutions leave with one pixel
+SMALLEST = 7  # a side of a small image, with smaller convolutions
+SUCCESS = ("is_success", "success")  # names in an info that are recorded without being asked for
 # the keys of a Dict that the policy sees, and those that the critics see; None for all
 Keys = tuple[Sequence[str] | None, Sequence[str] | None]
 
 
 class Image(NamedTuple):
-    """An image of bytes: its shape as the environment returns it, and its channel position."""
+    """An image: its shape as the environment returns it, its channel position, its numbers."""
 
     shape: tuple[int, ...]
     channels_first: bool
+    dtype: str = "uint8"  # of its pixels in a row: or "bool", or "float32" for all other numbers
+    scale: float = 255.0  # the network sees pixels divided by this
 
     @property
     def size(self) -> int:
         """The number of bytes."""
-        return math.prod(self.shape)
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @property
     def chw(self) -> tuple[int, int, int]:
@@ -85,6 +91,25 @@ def layout_of(space: gym.spaces.Box) -> ObsLayout:
     return layout or ObsLayout(int(space.shape[0]))
 
 
+class InfoColumn(NamedTuple):
+    """A number of the environment's info that becomes a column: one value for each episode."""
+
+    name: str  # its name in the info
+    by: str  # the "last" value of an episode, or the "mean" or the "sum" over its steps
+    column: str  # the name in episodes.csv; other files add `_mean`
+
+    @classmethod
+    def of(cls, entry: str) -> InfoColumn:
+        """Reads an entry of `logger.info`: NAME, NAME:mean or NAME:sum."""
+        name, _, by = entry.rpartition(":")
+        known = name and by in ("mean", "sum")
+        return cls(name, by, f"{name}_{by}") if known else cls(entry, "last", entry)
+
+    def value(self, last: Any, total: Any, length: Any) -> Any:
+        """The value of an episode of `length` steps, from the last number and the sum of all."""
+        return {"last": last, "mean": total / length, "sum": total}[self.by]
+
+
 class Rollout(NamedTuple):
     """T steps of L lanes, each lane under one policy version for the whole rollout.
 
@@ -107,6 +132,8 @@ class Rollout(NamedTuple):
     # [L] an episode begins with the first step, though the one before has not ended; empty if there
     # is no such lane
     begins: BoolArray = NO_LANE
+    # [T, L, K] the numbers of the environment's info, see `InfoColumn`; NaN where a step has none
+    info: npt.NDArray[np.float64] = np.zeros((0, 0, 0))
     # [L] the learning policy's version minus `policy_version`; the agent fills it in
     lag: IntArray = np.zeros(0, np.int64)
 

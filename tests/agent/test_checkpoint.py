@@ -50,6 +50,19 @@ def test_data_come_back_as_tensors_lists_and_plain_values(tmp_path):
     assert state["count"].shape == ()
 
 
+def test_tensors_of_types_that_numpy_lacks_come_back(tmp_path):
+    """A callback or an algorithm of one's own may have them."""
+    kinds = {
+        "bfloat16": torch.arange(3).bfloat16(),
+        "float8": torch.ones(3).to(torch.float8_e4m3fn),
+        "sparse": torch.eye(3).to_sparse(),
+    }
+    state = checkpoint.load(saved(tmp_path, **kinds))
+    for name, tensor in kinds.items():
+        assert state[name].dtype == tensor.dtype
+        assert torch.equal(state[name].float().to_dense(), tensor.float().to_dense())
+
+
 def test_a_view_does_not_write_all_of_its_storage(tmp_path):
     whole = torch.zeros(1_000_000)
     assert saved(tmp_path, vector=whole[:5], other=whole.numpy()[5:9]).stat().st_size < 10_000

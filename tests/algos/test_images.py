@@ -223,3 +223,37 @@ def test_images_are_learned_from(name, tmp_path):
     found = walle.evaluate(tmp_path, episodes=20, which="last")
     assert np.mean(found.returns) > 7.5  # 4 by chance, 8 at most
     assert math.isfinite(float(read(tmp_path / "iterations.csv")[-1]["return_mean"]))
+
+
+REAL = (
+    "env.id=tests.envs.test_observations:Pixels",
+    "+env.kwargs={shape:[36,37,1],dtype:float32,high:1}",
+    "env.episode_limit=20",
+)
+
+
+def test_images_of_numbers_are_learned_from_loaded_and_exported(tmp_path):
+    train(settings("dqn", *REAL, "sampler=serial"), tmp_path / "run")
+    policy = walle.load(tmp_path / "run")
+    obs, _ = policy.env().reset(seed=0)
+    assert (obs.shape, obs.dtype, obs.max() <= 1) == ((36, 37, 1), np.float32, True)
+    policy.act(obs)
+    export(policy, tmp_path / "policy.pt2")
+    config = compose(["algo=dqn", "env=gym", *REAL, "sampler=serial"])
+    problem, _ = make_problem(config)
+    with pytest.raises(ConfigError, match=r"images \(36x37x1\), .* use net=cnn"):
+        make_algorithm(config, problem)
+
+
+def test_small_images_need_seven_pixels():
+    shapes = {"[10,10,4]": "bool", "[7,7,3]": "uint8", "[6,7,3]": "uint8"}
+    for shape, dtype in shapes.items():
+        high = 1 if dtype == "bool" else 255
+        kwargs = f"+env.kwargs={{shape:{shape},dtype:{dtype},high:{high}}}"
+        config = settings("ppo", REAL[0], kwargs, "sampler=serial")
+        problem, _ = make_problem(config)
+        if shape == "[6,7,3]":
+            with pytest.raises(ConfigError, match="7 pixels a side at least; use net=mlp"):
+                make_algorithm(config, problem)
+        else:
+            make_algorithm(config, problem)

@@ -136,6 +136,16 @@ def test_replaced_processes_have_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_the_run_to_start_from_is_named(tmp_path: Path) -> None:
+    write_sweep(tmp_path / "s", [Job(iterations=1)])
+    path = tmp_path / "s/0/run.json"
+    parent = {"checkpoint": "/a/checkpoints/best.pt", "env_steps": 4096}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "parent": parent}))
+    text = report.build(load(tmp_path / "s"))
+    assert "<td>parent</td><td>checkpoint /a/checkpoints/best.pt, env_steps 4096</td>" in text
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_machine_that_was_not_quiet_is_told(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "s", [Job(iterations=1)])
     notes = ["The cores were unequal.", "The machine was not quiet."]

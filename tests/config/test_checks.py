@@ -133,3 +133,11 @@ def test_shards_of_an_algorithm_that_divides_nothing_are_refused(monkeypatch):
 
 def test_a_replay_buffers_minibatches_have_shards_on_request():
     assert compose(["algo=sac", "learner.shards=4", "learner.n=2"]).shards == 4
+
+
+def test_a_cpu_quota_limits_the_threads_of_a_learner(monkeypatch):
+    monkeypatch.setattr("walle.config.checks.core_quota", lambda: 3)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert compose(["learner.threads=3"]).learner.threads == 3
+    with pytest.raises(ConfigError, match=r"learner.threads=4 is more than this machine's 3 cores"):
+        compose(["learner.threads=4"])

@@ -85,6 +85,7 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
         ("env.id=Ant-v5", "env.id=Ant-v5 contradicts the run, which has env.id=Hopper-v5"),
         ("+env.kwargs.frame_skip=2", "env.kwargs.frame_skip=2 contradicts the run"),
         ("env.backend=gymnasium", "env.backend=gymnasium contradicts the run"),
+        ("env.wrappers=[ClipAction]", r"env.wrappers=\[.ClipAction.\] contradicts the run"),
         ("algo=trpo", "algo=trpo contradicts the run, which has algo=ppo"),
         ("net=gru", "net=gru contradicts the run, which has net=mlp"),
         ("net.policy_hidden=[8]", r"net.policy_hidden=\[8\] contradicts the run"),
@@ -151,6 +152,7 @@ def test_changes_that_cannot_work_are_refused_as_ever():
     "overrides",
     [
         ("env=slow", "env.step_ms=7"),
+        ("env.wrappers=[ClipAction,{name:TimeLimit,max_episode_steps:9}]",),
         ("env=gym", "env.id=LunarLander-v3", "+env.kwargs.enable_wind=true"),
         ("net=gru", "net.sequence=8"),
         ("net=mlp256", "net.scale=state"),
@@ -196,4 +198,5 @@ def test_a_serial_run_of_an_earlier_version_has_keys_that_are_gone():
     stored = json.loads(stored_by("sampler=serial"))
     stored["sampler"] |= {"n": 1, "max_lag": 0, "slots": 1, "balance": True, "restarts": 0}
     stored["learner"]["divide"] = "minibatches"
+    del stored["env"]["wrappers"]
     assert without_removed(stored) == json.loads(stored_by("sampler=serial"))

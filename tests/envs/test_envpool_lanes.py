@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from walle.envs import EnvSpec, make_lanes
+from walle.envs.probe import probe
 from walle.errors import ConfigError
 
 STEPS = 60
@@ -96,3 +97,22 @@ def test_without_envpool_the_cure_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "envpool", None)
     with pytest.raises(ConfigError, match=r"install walle\[envpool\]"):
         make_lanes(EnvSpec("HalfCheetah-v5", backend="envpool"), [0], seed=0)
+
+
+def test_numbers_of_an_info_are_those_of_each_lane():
+    lanes = lanes_of([0, 1, 2], "Hopper-v5", info=("x_velocity", "none"))
+    lanes.reset()
+    info = lanes.step(np.zeros((3, 3), np.float32)).info
+    assert np.isfinite(info[:, 0]).all()
+    assert len(set(info[:, 0])) == 3
+    assert np.isnan(info[:, 1]).all()
+    assert lanes_of([0], "Hopper-v5").step(np.zeros((1, 3), np.float32)).info is None
+
+
+def test_a_trial_says_which_numbers_an_info_has():
+    pytest.importorskip("envpool")
+    spec = EnvSpec("Hopper-v5", backend="envpool", info=("x_velocity", "none"))
+    found = probe(spec, seed=0)
+    assert (found.env.info, found.unseen) == (("x_velocity", "none"), ("none",))
+    with pytest.raises(ConfigError, match=r"env.reset_options=\{'a': 1\}: .* EnvPool take none"):
+        probe(EnvSpec("Hopper-v5", backend="envpool", reset_options={"a": 1}), seed=0)

@@ -3,11 +3,13 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.observations import ObservationRows, has_image, image_of
 from walle.envs.probe import probe
 from walle.errors import ConfigError, RolloutError
+from walle.nets.features import Convolutions, Encoder
 from walle.types import Image, ObsLayout, layout_of
 
 LOOK, MIXED = "tests.toy_images:Look-v0", "tests.toy_images:Mixed-v0"
@@ -26,8 +28,11 @@ def box(*shape, dtype=np.uint8, high=255):
         (box(36, 36, 1), (1, 36, 36)),
         (box(84, 35, 3), None),  # too small for the convolutions: a vector
         (box(7, 7, 3), None),
-        (box(84, 84, 3, dtype=np.float32), None),
-        (box(84, 84, 3, high=1), None),
+        (box(84, 84, 3, dtype=np.float32, high=1), (3, 84, 84)),
+        (box(84, 84, 3, high=254), (3, 84, 84)),
+        (box(40, 50, dtype=np.float32), None),  # a table of numbers: a vector
+        (box(4, 84, 84, 3), None),
+        (gym.spaces.Box(-np.inf, np.inf, (84, 84, 3)), None),
         (box(128), None),
     ],
 )
@@ -89,14 +94,12 @@ def test_a_batch_of_dictionaries_gives_the_rows_of_each():
             rows.rows(wrong)
 
 
-@pytest.mark.parametrize(
-    "space", [box(84, 84, 3, dtype=np.float32), box(4, 96, 96, 3), box(40, 40, 40, high=9)]
-)
+@pytest.mark.parametrize("space", [gym.spaces.Box(-np.inf, np.inf, (84, 84, 3)), box(4, 96, 96, 3)])
 def test_what_looks_like_an_image_is_not_flattened_without_a_word(space, monkeypatch):
     made = gym.make("CartPole-v1")
     made.observation_space = space
     monkeypatch.setattr(gym, "make", lambda *_, **__: made)
-    with pytest.raises(ConfigError, match=r"look like images, but .* wrap the environment"):
+    with pytest.raises(ConfigError, match=r"look like images, but .* env.wrappers"):
         make_lanes(EnvSpec("CartPole-v1", backend="gymnasium"), [0], 0)
 
 
@@ -141,3 +144,80 @@ def test_lanes_with_images_go_on_from_a_saved_state(env, saving):
         ours, theirs = one.step(action), other.step(action)
         np.testing.assert_array_equal(ours.obs, theirs.obs)
         np.testing.assert_array_equal(ours.reward, theirs.reward)
+
+
+class Pixels(gym.Env):
+    """Random pixels of any type."""
+
+    def __init__(self, shape=(84, 84), dtype="uint8", low=0, high=255):
+        self.observation_space = gym.spaces.Box(low, high, tuple(shape), np.dtype(dtype).type)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(action), False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "scale", "convolutions"),
+    [
+        ({"shape": (84, 84, 3), "dtype": "float32", "high": 1}, 1, 64 * 7 * 7),
+        ({"shape": (36, 84, 4), "dtype": "float64", "low": -1, "high": 1}, 1, 64 * 1 * 7),
+        ({"high": 254}, 254, 64 * 7 * 7),
+        ({"shape": (35, 35, 3)}, 255, 64 * 6 * 6),
+        ({"shape": (16, 20, 3), "high": 15, "dtype": "int32"}, 15, 64 * 1 * 2),
+        ({"shape": (10, 10, 4), "dtype": "bool", "high": 1}, 1, 64 * 4 * 4),
+        ({"shape": (10, 10, 10), "dtype": "bool", "high": 1}, 1, 64 * 4 * 4),
+        ({"shape": (7, 7, 3)}, 255, 64),
+    ],
+)
+def test_a_net_of_convolutions_sees_images_of_any_type_and_size_between_0_and_1(
+    kwargs, scale, convolutions
+):
+    spec = EnvSpec(f"{__name__}:Pixels", kwargs, small_images=True)
+    lanes, alone = make_lanes(spec, [0, 1], 3), Pixels(**kwargs)
+    obs, _ = alone.reset(seed=11)
+    row = torch.from_numpy(lanes.reset([11, 12]))
+    encoder = Encoder(layout_of(lanes.observation_space), 8)
+    (image,) = encoder.obs_layout.images
+    assert image.scale == scale
+    assert image.channels_first is False
+    (pixels,) = encoder.split(row)[1]
+    np.testing.assert_array_equal(pixels[0], obs.astype(image.dtype))
+    assert encoder._parts[0].outputs == convolutions
+    params = encoder.init(torch.Generator().manual_seed(0))
+    scaled = {**params, "image0.0.weight": params["image0.0.weight"] / scale}
+    whole = encoder._parts[0](params, pixels)
+    by_hand = Convolutions("image0", image._replace(scale=1.0))(scaled, pixels)
+    torch.testing.assert_close(whole, by_hand, rtol=1e-4, atol=1e-4)
+    step = lanes.step(np.zeros(2, np.int64))
+    np.testing.assert_array_equal(
+        encoder.split(torch.from_numpy(step.obs))[1][0][0],
+        alone.step(0)[0].astype(image.dtype),
+    )
+
+
+def test_small_images_are_vectors_without_convolutions_and_beside_a_larger_one():
+    assert not has_image(box(10, 10, 4))
+    both = gym.spaces.Dict(a=box(40, 40, 3), b=box(10, 10, 4))
+    assert ObservationRows(both, "toy").layout == ObsLayout(400, (Image((40, 40, 3), False),))
+    lanes = make_lanes(EnvSpec(f"{__name__}:Pixels", {"shape": (10, 10, 4)}), [0], 0)
+    assert lanes.reset().shape == (1, 400)
+
+
+def test_real_pixels_lie_at_any_byte_and_must_be_finite():
+    rows = ObservationRows(
+        gym.spaces.Tuple((box(37, 37), box(36, 36, 2, dtype=np.float32, high=2))), "toy"
+    )
+    depth = np.linspace(0, 2, 36 * 36 * 2, dtype=np.float32).reshape(36, 36, 2)
+    row = rows.pack((np.ones((37, 37), np.uint8), depth))
+    encoder = Encoder(rows.layout, 4)
+    for several in (row[None], np.stack([row, row])):
+        np.testing.assert_array_equal(encoder.split(torch.from_numpy(several))[1][1][-1], depth)
+    depth[3, 4, 1] = np.inf
+    with pytest.raises(RolloutError, match="an observation with inf"):
+        rows.pack((np.ones((37, 37), np.uint8), depth))

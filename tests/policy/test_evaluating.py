@@ -14,7 +14,8 @@ from walle.streams import afterwards_seed
 
 def result(returns):
     origin = Origin("best.pt", "ppo", 100, 3)
-    return Result(origin, "CartPole-v1", 0, True, returns, [len(returns)] * len(returns))
+    lengths, info = [len(returns)] * len(returns), {"x": [0.5, math.nan, 1.0]}
+    return Result(origin, "CartPole-v1", 0, True, returns, lengths, info)
 
 
 def test_the_statistics_are_those_of_the_returns():
@@ -24,7 +25,8 @@ def test_the_statistics_are_those_of_the_returns():
     assert row["return_std"] == pytest.approx(math.sqrt((9 + 4 + 1 + 36) / 4))
     assert row["return_mean_low"] < 4 < row["return_mean_high"]
     assert (row["episodes"], row["length_mean"], row["checkpoint"]) == (4, 4, "best.pt")
-    assert str(result([5.0])) == "return 5, median 5, 1 episode"
+    assert str(result([5.0])) == "return 5, median 5, x_mean 0.75, 1 episode"
+    assert row["x_mean"] == 0.75
 
 
 def test_the_interval_of_the_mean_is_student_s():

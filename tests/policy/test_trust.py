@@ -6,11 +6,13 @@ import sys
 import gymnasium as gym
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 import walle
 from tests.policy.conftest import SMALL_NET, TINY, settings
 from walle.agent import checkpoint
 from walle.agent.callbacks import make_callbacks
+from walle.config.loading import resumed_config
 from walle.envs import EnvSpec
 from walle.envs.mujoco.registry import find_maker
 
@@ -128,6 +130,23 @@ def test_with_trust_a_module_beside_the_run_is_imported_and_named(foreign, tmp_p
     assert (tmp_path / "imported").exists()
     assert "env.id='evil:Env'" in ran.stderr
     assert f"imports evil ({tmp_path})" in ran.stderr
+
+
+def test_wrappers_are_foreign_too(foreign, tmp_path, monkeypatch):
+    run = foreign(config__env__wrappers=["TimeAwareObservation", {"name": "evil:Env"}])
+    monkeypatch.syspath_prepend(tmp_path)
+    refusal = rf"^env.wrappers='evil:Env' of {run}.*evil \({tmp_path}\) would run code"
+    with pytest.raises(walle.ConfigError, match=f"{refusal}.*use trust=True"):
+        walle.evaluate(walle.load(run), 1)
+    config = checkpoint.load(run / "checkpoints" / "last.pt")["config"]
+    composed = OmegaConf.create({**config, "resume": str(run)})
+    with pytest.raises(walle.ConfigError, match=rf"{refusal}.*type env.wrappers again beside res"):
+        resumed_config(config, composed, [f"resume={run}"])
+    (tmp_path / "ale_py.py").write_text("")  # beside the run, in place of the package
+    run = foreign(to="other", config__env__id="ALE/Pong-v5")
+    with pytest.raises(walle.ConfigError, match=r"^env.id='ale_py:ALE/Pong-v5' of .*trust=True"):
+        walle.evaluate(walle.load(run), 1)
+    assert not {"evil", "ale_py"} & set(sys.modules)
 
 
 NET = {"policy__net__own": {"path": "evil:Net", "settings": {}}}

@@ -26,7 +26,7 @@ from walle.streams import episode_env_seed
 from walle.timing import SAMPLER_SECTIONS, Timer
 from walle.types import PolicySnapshot, Rollout
 
-FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob")
+FIELDS = ("obs", "final_obs", "action", "reward", "terminated", "truncated", "log_prob", "info")
 
 
 def side_by_side(steps=4, lanes=2, first=1):
@@ -48,12 +48,14 @@ def side_by_side(steps=4, lanes=2, first=1):
         lane=first + np.arange(lanes),
         policy_version=np.full(lanes, first),
         state=np.full((lanes, 1), first, np.float32),
+        info=field(steps, lanes, 2).astype(np.float64),
     )
 
 
 def column(steps, lanes):
     """An empty rollout with one column, for that many lanes of that many steps."""
-    shape = RolloutShape(steps * lanes, 1, (2,), "float32", (1,), "float32", packed_lanes=lanes)
+    arrays = ((2,), "float32", (1,), "float32")
+    shape = RolloutShape(steps * lanes, 1, *arrays, packed_lanes=lanes, info=2)
     return Slot.empty(shape).rollout
 
 

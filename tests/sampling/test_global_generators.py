@@ -15,6 +15,7 @@ from tests.conftest import SMALL, read
 from tests.sampling.test_replaced_samplers import Disturber, learned, replacements
 from walle.agent import checkpoint
 from walle.config import compose
+from walle.policy import video
 from walle.sampling.sampler_process import SlotFiller
 from walle.sampling.slots import Slot
 from walle.training import make_algorithm, make_problem, make_tasks, rollout_shape, train
@@ -111,3 +112,18 @@ def test_the_callers_generators_stay_as_they_were(run):
     found = [walle.evaluate(directory, episodes=2, seed=seed).returns for seed in (0, 1, 0)]
     assert states() == before
     assert found[0] == found[2] != found[1]
+
+
+def test_a_video_shows_the_evaluated_episode_and_keeps_the_callers_generators(run, monkeypatch):
+    _, directory = run(*LOTTERY, "sampler=serial")
+    policy, totals = walle.load(directory), []
+    picture = np.zeros((120, 160, 3), np.uint8)
+    monkeypatch.setattr(video, "_drawn_env", lambda policy, _: policy.env())
+    monkeypatch.setattr(video, "_render", lambda *_: picture)
+    monkeypatch.setattr(video, "_captioned", lambda *given: totals.append(given[2]) or picture)
+    before = states()
+    for _ in range(2):
+        assert len(list(video.film([policy], seed=3).pictures)) == 8
+    assert states() == before
+    assert totals[:8] == totals[8:]
+    assert totals[7] == walle.evaluate(policy, episodes=1, seed=3).returns[0]

@@ -1,5 +1,7 @@
 import gc
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -45,3 +47,24 @@ def test_one_process_marks_its_processes_once_and_a_fork_of_it_again(monkeypatch
     forkserver.keep_processes()
     assert os.environ[RUN_MARK] == mark
     assert registered == [forkserver.end_all_processes]
+
+
+def test_the_server_starts_without_a_private_directory(tmp_path):
+    """Others may change both HOME and TMPDIR; multiprocessing then makes a directory of its own."""
+    for name in ("home", "tmp"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name).chmod(0o777)
+    environ = {
+        "HOME": str(tmp_path / "home"),
+        "TMPDIR": str(tmp_path / "tmp"),
+        "XDG_CACHE_HOME": "",
+    }
+    start = "from walle.system.forkserver import *; start_fork_server(for_workers=False)"
+    ran = subprocess.run(
+        [sys.executable, "-c", start],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")

@@ -108,9 +108,11 @@ def checksums(state: Any) -> dict[str, str]:
         for key, part in parts.items():
             yield from fields(part, f"{path}.{key}" if path else f"{key}")
         if isinstance(value, torch.Tensor):
-            start = zlib.crc32(_kind(value).encode())
-            data = value.detach().cpu().contiguous().numpy().data
-            yield path, f"{zlib.crc32(data, start):08x}"
+            found = zlib.crc32(_kind(value).encode())
+            with suppress(RuntimeError):  # sparse ones have no bytes in a row
+                data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+                found = zlib.crc32(data.numpy().data, found)
+            yield path, f"{found:08x}"
         elif not parts:
             yield path, f"{zlib.crc32(f'{type(value)} {value!r}'.encode()):08x}"
 
@@ -169,7 +171,10 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 
 def _other(path: Path, fits: Callable[[Any], bool] = bool) -> str:
     """The end of a message about the damaged file `path`: which other one can take its place."""
-    others = {LAST: (PREVIOUS, f"move {LAST} away"), BEST: (LAST, "use which=last")}
+    others = {
+        LAST: (PREVIOUS, f"move {LAST} away"),
+        BEST: (LAST, "use which=last (start_from=DIR/last)"),
+    }
     name, fix = others.get(path.name, ("", ""))
     with suppress(ConfigError):
         if name and fits(load(path.with_name(name))):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from walle.envs.lanes import restart, unusable
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed, kept_globals, seed_globals
-from walle.types import AnyArray, PolicySnapshot, layout_of
+from walle.types import AnyArray, InfoColumn, PolicySnapshot, layout_of
 
 
 class Evaluation(NamedTuple):
@@ -22,11 +22,18 @@ class Evaluation(NamedTuple):
     lengths: list[int]  # [E]
     # the same episodes with actions that the policy drew; None if there are none
     stochastic: Evaluation | None = None
+    info: Sequence[tuple[str, list[float]]] = ()  # the columns of the info: names and values, [E]
 
     @property
     def mean(self) -> float:
         """The mean return."""
         return float(np.mean(self.returns))
+
+
+def means(info: Iterable[tuple[str, Iterable[float]]]) -> dict[str, float | None]:
+    """Cells `NAME_mean` of an info's columns, over the episodes with a number; None without."""
+    numbers = {name: [x for x in values if x == x] for name, values in info}
+    return {f"{name}_mean": float(np.mean(x)) if x else None for name, x in numbers.items()}
 
 
 LONGEST = 10_000
@@ -57,6 +64,7 @@ class Evaluator:
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
         # An environment may keep something across episodes; replayed ones do not.
         self._new = self._lanes.state() if env.saving == "pickle" else None
+        self._info = env.info
         self._seed = None if env.backend == "envpool" else seed  # its lanes take no new seeds
         width = layout_of(self._lanes.observation_space).width
         self._actor, self._policy = Actor(policy, width, episodes, clip), policy
@@ -93,7 +101,7 @@ class Evaluator:
         if self._new is not None:
             self._lanes.restore(self._new)
         self._actor.forget(np.ones(n, np.bool_))
-        return run_episodes(self._lanes, seeds, act, interrupted)
+        return run_episodes(self._lanes, seeds, act, interrupted, self._info)
 
     def close(self) -> None:
         """Closes the lanes."""
@@ -105,17 +113,20 @@ def run_episodes(
     seeds: Sequence[int] | None,
     act: Callable[[AnyArray], AnyArray],
     interrupted: Callable[[], bool] = lambda: False,
+    info: Sequence[str] = (),
 ) -> Evaluation | None:
     """Runs an episode in every lane; returns None if interrupted.
 
     `seeds` is None where the lanes take no new seeds. `act` takes raw observations [L, O] to
     actions [L, *A]; `interrupted` is called before every step. A fault ends the episode before it.
+    `info` are the lanes' columns of the info.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)
     if lanes.failed is not None:
         restart(lanes, unusable(lanes, obs), obs)
     returns, lengths = np.zeros(n), np.zeros(n, np.int64)
+    last, total = np.full((n, len(info)), np.nan), np.zeros((n, len(info)))
     running = np.ones(n, np.bool_)
     while running.any() and lengths.max() < (lanes.episode_limit or LONGEST):
         if interrupted():
@@ -128,5 +139,11 @@ def run_episodes(
             restart(lanes, failed, obs)
         returns += np.where(running, step.reward, 0.0)
         lengths += running
+        if step.info is not None:
+            last[running] = step.info[running]
+            total += np.where(running[:, None], step.info, 0)
         running &= ~(step.terminated | step.truncated)
-    return Evaluation(returns.tolist(), lengths.tolist())
+    steps = np.maximum(lengths, 1)
+    columns = zip(map(InfoColumn.of, info), last.T, total.T, strict=True)
+    values = [(column.column, column.value(x, y, steps).tolist()) for column, x, y in columns]
+    return Evaluation(returns.tolist(), lengths.tolist(), info=values)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from walle.agent.csv_file import CsvFile, Row, Value
-from walle.agent.evaluation import Evaluation
+from walle.agent.evaluation import Evaluation, means
 from walle.agent.run_directory import add_nodes
 from walle.agent.sinks import Sink
 from walle.algos.episodes import LaneReturns
@@ -24,7 +24,7 @@ from walle.system.format import return_text
 from walle.system.run_files import read_status, update_status
 from walle.system.signals import Signals
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Every, Span, Timer, TraceFile
-from walle.types import IntArray, PolicySnapshot, Rollout
+from walle.types import InfoColumn, IntArray, PolicySnapshot, Rollout
 
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
 _BESIDE = 24  # columns of the terminal for a short bar, the percentage and the time left
@@ -41,26 +41,34 @@ class Episode(NamedTuple):
     episode_return: float
     length: int
     end: str
+    info: Sequence[float] = ()  # one value for each `InfoColumn`
 
 
-EPISODE_COLUMNS = tuple(name.removeprefix("episode_") for name in Episode._fields)
+EPISODE_COLUMNS = tuple(name.removeprefix("episode_") for name in Episode._fields[:-1])
 
 
 class EpisodeTracker:
     """Finds the episodes that end in rollouts; keeps returns and lengths of the last ones."""
 
-    def __init__(self, sampler_of_lane: Sequence[int], window: int) -> None:
-        """`sampler_of_lane` has each lane's sampler; `return_mean` covers `window` episodes."""
+    def __init__(
+        self, sampler_of_lane: Sequence[int], window: int, info: Sequence[str] = ()
+    ) -> None:
+        """`sampler_of_lane` has each lane's sampler; means cover the last `window` episodes."""
         self._sampler = sampler_of_lane
         self._lanes = LaneReturns(len(sampler_of_lane))
         self._recent: deque[float] = deque(maxlen=window)
         self._recent_lengths: deque[int] = deque(maxlen=window)
+        self._columns = [InfoColumn.of(entry) for entry in info]
+        self._sums = {c.column: LaneReturns(len(sampler_of_lane)) for c in self._columns}
+        self.recent_info = {c.column: deque[float](maxlen=window) for c in self._columns}
         self.count = self.faults = 0
 
     def add(self, rollout: Rollout, steps_before: int, wall_s: float) -> list[Episode]:
         """Adds a rollout; returns the episodes that ended in it, by step and then by lane."""
         episodes = []
-        for finished in self._lanes.add(rollout):
+        ended = self._lanes.add(rollout)
+        infos = self._info_of(rollout) or [()] * len(ended)
+        for finished, info in zip(ended, infos, strict=True):
             step, column = finished.step, finished.column
             lane = int(rollout.lane[column])
             episode = Episode(
@@ -72,21 +80,36 @@ class EpisodeTracker:
                 episode_return=finished.episode_return,
                 length=finished.length,
                 end="terminated" if rollout.terminated[step, column] else "truncated",
+                info=info,
             )
             episodes.append(episode)
         self._recent.extend(episode.episode_return for episode in episodes)
         self._recent_lengths.extend(episode.length for episode in episodes)
+        for k, recent in enumerate(self.recent_info.values()):
+            recent.extend(episode.info[k] for episode in episodes)
         self.count += len(episodes)
         return episodes
 
+    def _info_of(self, rollout: Rollout) -> list[tuple[float, ...]]:
+        """The values of the info's columns for the episodes that ended, in their order."""
+        values = []
+        for k, column in enumerate(self._columns):
+            numbers: Any = rollout.info[..., k]
+            ended = self._sums[column.column].add(rollout._replace(reward=numbers))
+            values.append([column.value(float(numbers[x[:2]]), *x[2:]) for x in ended])
+        return list(zip(*values, strict=True))
+
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""
+        sums = {name: lanes.state_dict() for name, lanes in self._sums.items()}
+        info = {name: sums[name] | {"recent": list(x)} for name, x in self.recent_info.items()}
         return {
             "lanes": self._lanes.state_dict(),
             "returns": list(self._recent),
             "lengths": list(self._recent_lengths),
             "count": self.count,
             "faults": self.faults,
+            **({"info": info} if info else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -95,6 +118,9 @@ class EpisodeTracker:
         self._recent.extend(state["returns"])
         self._recent_lengths.extend(state["lengths"])
         self.count, self.faults = state["count"], state.get("faults", 0)
+        for name, earlier in state.get("info", {}).items():
+            self._sums[name].load_state_dict(earlier)
+            self.recent_info[name].extend(earlier["recent"])
 
     @property
     def return_mean(self) -> float | None:
@@ -140,7 +166,8 @@ class Recorder:
     def __post_init__(self, earlier: Mapping[str, Any] | None) -> None:
         """Creates the files, or continues those of the earlier process."""
         self.say = self.progress.say
-        columns = {"iterations": None, "episodes": EPISODE_COLUMNS, "timing": None, "eval": None}
+        episodes = self._episode_columns = (*EPISODE_COLUMNS, *self.tracker.recent_info)
+        columns = {"iterations": None, "episodes": episodes, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
         self.eval_mean: float | None = earlier["eval_mean"] if earlier else None
         self._files = {
@@ -149,6 +176,8 @@ class Recorder:
         }
         if earlier:
             self.tracker.load_state_dict(earlier["tracker"])
+        if self.tracker.recent_info:
+            update_status(self.directory, info=[*self.tracker.recent_info])
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume: episodes, the files' lengths, the run's wall clock so far."""
@@ -182,7 +211,8 @@ class Recorder:
             episodes += self.tracker.add(rollout, steps_before, wall_s)
             steps_before += rollout.env_steps
         rows: list[dict[str, Value]] = [
-            dict(zip(EPISODE_COLUMNS, episode, strict=True)) for episode in episodes
+            dict(zip(self._episode_columns, (*episode[:-1], *episode.info), strict=True))
+            for episode in episodes
         ]
         self._files["episodes"].append(rows)
         if round_.faults:
@@ -204,10 +234,12 @@ class Recorder:
             row["dropped_rollouts"] = len(round_.dropped)
             row["dropped_steps"] = sum(rollout.env_steps for rollout in round_.dropped)
         returns = [episode.episode_return for episode in episodes]
+        info = means(self.tracker.recent_info.items())
         row |= {
             "return_mean": self.tracker.return_mean,
             **statistics(returns, "return_round", "mean", "min", "max", "std"),
             "length_mean": self.tracker.length_mean,
+            **info,
             **iteration.metrics,
         }
         self._files["iterations"].append([row])
@@ -225,7 +257,7 @@ class Recorder:
         if self.trace:
             self.trace.write(spans)
         for sink in self.sinks:
-            sink.iteration(row)
+            sink.iteration(row, info)
         self.progress.show(row, self.eval_mean)
 
     def evaluation(self, env_steps: int, evaluation: Evaluation) -> None:
@@ -373,4 +405,5 @@ def _of_episodes(evaluation: Evaluation) -> dict[str, Value]:
     """The columns of eval.csv about episodes of one kind."""
     lengths = float(np.mean(evaluation.lengths))
     kinds = ("mean", "median", "std", "min", "max")
-    return {**statistics(evaluation.returns, "return", *kinds), "length_mean": lengths}
+    returns = statistics(evaluation.returns, "return", *kinds)
+    return {**returns, "length_mean": lengths, **means(evaluation.info)}

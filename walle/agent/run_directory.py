@@ -36,19 +36,19 @@ _RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "video
 
 
 def write_provenance(
-    directory: Path, config: dict[str, Any], overrides: list[str], differ: bool, *, resumed: bool
+    directory: Path, config: dict[str, Any], overrides: list[str], *, resumed: bool, **more: Any
 ) -> None:
     """Writes run.json: command, code, versions, machine, threads; no environment variables.
 
-    `differ` is whether the same settings may produce different bits. A resumed run's file keeps its
-    content; `resumptions` gets one more entry.
+    A resumed run's file keeps its content; `resumptions` gets one more entry. `more` entries are
+    `bits_may_differ`, whether the same settings may produce different bits, and `parent`.
     """
     provenance = {
         "command": os.environ.get(COMMAND_VARIABLE) or command_line(),
         "overrides": overrides,
         "config": config,
         "seed": config["seed"],
-        "bits_may_differ": differ,
+        **more,
         "started": timestamp(),
         "git": _git(),
         "versions": versions("hydra-core"),

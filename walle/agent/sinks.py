@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,8 +75,10 @@ def flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def section(column: str) -> str:
-    """The section of a column of iterations.csv: `time`, `return`, `lag`, else `loss`."""
+def section(column: str, info: Collection[str] = ()) -> str:
+    """The section of a column of iterations.csv: `info`, `time`, `return`, `lag`, else `loss`."""
+    if column in info:
+        return "info"
     if column.endswith(("_s", "_share")) or column == "iteration":
         return "time"
     if column.startswith(("return_", "length_")) or column == "episodes":
@@ -130,11 +132,11 @@ class Sink(ABC):
 
     _speed: Speed
 
-    def iteration(self, row: Row) -> None:
-        """Logs the numbers of iterations.csv in their sections, such as `time/collect_s`."""
+    def iteration(self, row: Row, info: Collection[str] = ()) -> None:
+        """Logs the numbers of iterations.csv in their sections; `info` are those of the info."""
         self._speed.add(row)
-        numbers = {f"{section(k)}/{k}": x for k, x in _numbers(row).items() if k != "env_steps"}
-        self.log(numbers, row["env_steps"])
+        numbers = _numbers({**row, "env_steps": None})
+        self.log({f"{section(k, info)}/{k}": x for k, x in numbers.items()}, row["env_steps"])
 
     def evaluation(self, row: Row) -> None:
         """Logs the numbers of eval.csv, such as `eval/return_mean`."""

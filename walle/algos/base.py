@@ -127,6 +127,17 @@ class Capabilities(NamedTuple):
     asymmetric: bool = False
 
 
+def copy_entries(into: dict[str, Any], state: dict[str, Any], paths: Sequence[str]) -> Any:
+    """Copies the entries at dotted `paths` between nested mappings; returns `into`."""
+    for path in paths:
+        *groups, name = path.split(".")
+        target, source = into, state
+        for group in groups:
+            target, source = target.setdefault(group, {}), source[group]
+        target[name] = source[name]
+    return into
+
+
 class Algorithm(Protocol):
     """Learns from rollouts; never sees an environment, a queue or a logger.
 

@@ -11,11 +11,16 @@ from walle import algos
 from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, RaySampler
 from walle.errors import ConfigError
 from walle.system.importing import imported
-from walle.system.machine import usable_physical_cores
+from walle.system.machine import core_quota, usable_physical_cores
+from walle.types import InfoColumn
 
 CALLBACK_METHODS = (
     *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
     *("state_dict", "load_state_dict"),
+)
+_COLUMNS = (  # of the files of a run; some without the `_mean` at their end
+    *("env_steps", "wall_s", "sampler", "lane", "policy_version", "return", "length", "end"),
+    *("return_round", "lag", "stochastic_return", "stochastic_length", "eval"),
 )
 _MODE_FIXES = {
     "serial": "sampler=serial",
@@ -32,6 +37,12 @@ def checked(config: Config) -> Config:
         if config.callbacks.count(name) > 1:
             raise ConfigError(f"callbacks has {name} twice; name each callback once")
         imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
+    for entry in config.logger.info:
+        if not entry or set(entry) & set(',"\r\n') or InfoColumn.of(entry).column in _COLUMNS:
+            raise ConfigError(
+                f"logger.info: {entry!r} has a comma or a quote, or is the name of another column: "
+                "put the number into info under another name"
+            )
     if config.objective == "best" and config.eval.every is None:
         raise ConfigError(
             "objective=best with eval.every=null: there is no evaluation; use objective=return"
@@ -61,6 +72,7 @@ def _check_machine(config: Config) -> None:
             f"logger.video_steps={steps} needs logger.video_every, the steps between films"
         )
     threads, cores = config.learner.threads, os.cpu_count() or 1
+    cores = min(cores, core_quota() or cores)
     if threads > cores:
         raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")
     import torch
@@ -218,6 +230,11 @@ def _check_mode(config: Config) -> None:
         raise ConfigError(
             "env.on_error=reset with env.backend=envpool, which cannot step one lane alone; "
             "use env.backend=auto, or env.on_error=stop"
+        )
+    if config.env.wrappers and config.env.backend == "envpool":
+        raise ConfigError(
+            "env.wrappers with env.backend=envpool, which steps many environments at once: use "
+            "env.backend=auto, or EnvPool's own arguments (+env.kwargs.KEY=...)"
         )
     if config.whole_episodes and algos.load(name).capabilities.replay:
         raise ConfigError(

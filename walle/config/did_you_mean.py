@@ -105,7 +105,7 @@ def unresolvable(error: OmegaConfBaseException) -> str:
 def _explain_key(key: str, parent: Any, text: str) -> str:
     """Explains a key that does not exist; `parent` is the node that lacks it."""
     group, _, name = key.partition(".")
-    if key.startswith("env.kwargs."):
+    if key.startswith(("env.kwargs.", "env.reset_options.")):
         return f"{key} does not exist yet; add it: +{key}=..."
     if key in REMOVED:
         return f"{key} is no longer a setting: {REMOVED[key].instead}"

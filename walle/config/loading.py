@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
 import re
 from collections.abc import Mapping, Sequence
@@ -27,9 +28,9 @@ from walle.config.files import algorithms, config_directory
 from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
 from walle.system import identity
-from walle.system.importing import check_import
+from walle.system.importing import check_import, with_module
 
-# A run uses the values of environment variables in `env.kwargs`; its files never hold them.
+# A run uses environment variables in `env.kwargs` and `env.wrappers`; its files never hold values.
 REFERENCE = "${oc.env:"
 MAY_CHANGE = (  # in a resumed run
     *("callbacks", "checkpoint.every", "device", "env.on_error", "learner.n", "learner.restarts"),
@@ -39,7 +40,7 @@ MAY_CHANGE = (  # in a resumed run
     *("sampler.restarts", "sampler.timeout_s", "schedule_steps", "total_steps"),
 )
 _MAY_CHANGE_WHOLE = ("learner", "logger", "sampler")
-_KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window",)}
+_KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window", "info")}
 _TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's names
 
 
@@ -74,7 +75,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     return validate(composed)
 
 
-def validate(composed: DictConfig) -> Config:
+def validate(composed: DictConfig, here: str = "") -> Config:
     """Checks names, types, ranges and combinations; fills in values that depend on the machine.
 
     Raises:
@@ -90,9 +91,13 @@ def validate(composed: DictConfig) -> Config:
             check_allowed(algo.name, "serial")
         groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
         groups["algo"] = algo
-        groups["env"].kwargs = _kept_references(composed.env.kwargs, groups["env"].kwargs)
+        for key in ("kwargs", "wrappers"):
+            resolved = getattr(groups["env"], key)
+            setattr(groups["env"], key, _kept_references(composed.env[key], resolved))
         rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
         top = _typed("", OmegaConf.create(rest), TopLevel)
+        if top.start_from is not None:
+            top.start_from = os.path.abspath(Path(here, top.start_from))  # where the user stands
         return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
         raise ConfigError(explain(error)) from None
@@ -121,7 +126,8 @@ def resumed_config(
 
     `composed` is Hydra's result of `overrides` and defaults.
     """
-    settings = OmegaConf.create({"callbacks": [], **without_removed(stored), "resume": None})
+    older: dict[str, Any] = {"callbacks": [], "start_from": None}  # than these settings
+    settings = OmegaConf.create({**older, **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):
@@ -129,7 +135,7 @@ def resumed_config(
         is_choice = key in (*GROUPS, "algo") and isinstance(override.value(), str)
         path = f"{key}.name" if is_choice else key
         before, typed = OmegaConf.select(settings, path), OmegaConf.select(composed, path)
-        if typed == before:
+        if typed == before or (key == "start_from" and typed and os.path.abspath(typed) == before):
             continue
         if key not in (_MAY_CHANGE_WHOLE if is_choice else MAY_CHANGE):
             raise ConfigError(
@@ -141,11 +147,12 @@ def resumed_config(
             settings[key] = OmegaConf.merge(OmegaConf.to_container(composed[key]), kept)
         else:
             OmegaConf.update(settings, key, typed)
-    for key in ("env.id", "algo.name", "net.name", "callbacks"):  # what is typed is asked for
+    for key in ("env.id", "env.wrappers", "algo.name", "net.name", "callbacks"):
         value, fix = OmegaConf.select(settings, key) or (), f"type {key} again beside resume="
-        for path in [value] if isinstance(value, str) else value:
-            if not any(word.lstrip("+").startswith(key) for word in overrides):
-                check_import(key, path, Path(composed.resume), fix, beside=True)
+        typed = any(word.lstrip("+").startswith(key) for word in overrides)  # so it is asked for
+        for entry in () if typed else [value] if isinstance(value, str) else value:
+            path = entry if isinstance(entry, str) else str(entry.get("name"))
+            check_import(key, with_module(path), Path(composed.resume), fix, beside=True)
     return validate(settings)
 
 
@@ -171,8 +178,15 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
                 "use the run as it is, install the version of walle that its run.json names"
             )
     if "env" in current:
-        new = ("action_low", "action_high", "policy_keys", "critic_keys")
-        current["env"] = {"on_error": "stop", **dict.fromkeys(new), **current["env"]}
+        earlier: dict[str, Any] = {
+            "on_error": "stop",
+            "reset_options": {},
+            "wrappers": [],
+            **dict.fromkeys(("action_low", "action_high", "policy_keys", "critic_keys")),
+        }
+        current["env"] = {**earlier, **current["env"]}
+    if "logger" in current:
+        current["logger"].setdefault("info", [])
     sampler = current.get("sampler", {})
     for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
         sampler.pop(name, None)
@@ -267,7 +281,7 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
     return f" must be {_TYPES[wanted]}" if wanted in _TYPES else f": {line}"
 
 
-def _kept_references(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _kept_references(node: Any, arguments: Any) -> Any:
     """The environment's arguments, with `${oc.env:NAME}` where they refer to a variable."""
 
     def kept(written: Any, resolved: Any) -> Any:
@@ -277,19 +291,21 @@ def _kept_references(node: DictConfig, kwargs: dict[str, Any]) -> dict[str, Any]
             return [kept(*pair) for pair in zip(written, resolved, strict=True)]
         return written if isinstance(written, str) and REFERENCE in written else resolved
 
-    arguments: dict[str, Any] = kept(OmegaConf.to_container(node, resolve=False), kwargs)
-    return arguments
+    return kept(OmegaConf.to_container(node, resolve=False), arguments)
 
 
-def with_variables(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The environment's arguments with the values of the variables that they refer to."""
-    # Others may hold what looks like a reference to a setting.
-    referring = {key: value for key, value in kwargs.items() if REFERENCE in str(value)}
+def with_variables(arguments: Any) -> Any:
+    """The arguments of an environment with the values of the variables that they refer to."""
+    if isinstance(arguments, dict):
+        return {key: with_variables(value) for key, value in arguments.items()}
+    if isinstance(arguments, list):
+        return [with_variables(value) for value in arguments]
+    if not isinstance(arguments, str) or REFERENCE not in arguments:
+        return arguments  # which may hold what looks like a reference to a setting
     try:
-        values: Any = OmegaConf.to_container(OmegaConf.create({"kwargs": referring}), resolve=True)
-        return {**kwargs, **values["kwargs"]}
+        return OmegaConf.create({"value": arguments}).value
     except OmegaConfBaseException as error:
-        raise ConfigError(f"env.kwargs={kwargs}: {unresolvable(error)}") from None
+        raise ConfigError(f"an argument of env: {arguments}: {unresolvable(error)}") from None
 
 
 def config_hash(config: Config) -> str:

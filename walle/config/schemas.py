@@ -16,6 +16,7 @@ class EnvConfig:
     name: str
     id: str
     kwargs: dict[str, Any]
+    wrappers: list[Any]
     backend: str = one_of("auto", "mujoco", "gymnasium", "envpool")
     frame_skip: int = positive()
     episode_limit: int | None = positive()
@@ -26,6 +27,7 @@ class EnvConfig:
     policy_keys: list[str] | None
     critic_keys: list[str] | None
     on_error: str = one_of("stop", "reset")
+    reset_options: dict[str, Any]
 
 
 @dataclass(kw_only=True)
@@ -139,6 +141,7 @@ class LoggerConfig:
 
     name: str = one_of("files", "tensorboard", "wandb")
     return_window: int = positive()
+    info: list[str]
     progress: str = one_of("auto", "bar", "lines", "quiet")
     print_every_s: float = positive()
     video_every: int | None = positive()
@@ -185,6 +188,7 @@ class TopLevel:
     name: str | None
     seed: int = not_negative()
     resume: str | None
+    start_from: str | None
     total_steps: int = positive()
     schedule_steps: int | None = positive()
     batch_size: int = positive()

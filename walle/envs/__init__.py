@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from walle.envs.lanes import EnvSpec, Lanes, Step
+from walle.errors import ConfigError
 from walle.streams import Role
 
 __all__ = ["EnvSpec", "Lanes", "Step", "make_lanes"]
@@ -21,11 +22,16 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
     from walle.envs import transforms
 
     base = _simulation(spec, lanes, seed, role)
+    if spec.reset_options and (base.moves or spec.backend == "envpool"):
+        raise ConfigError(
+            f"env.reset_options={spec.reset_options}: MuJoCo lanes and EnvPool take none; use "
+            "env.kwargs, or env.backend=gymnasium"
+        )
     space = base.observation_space
     if spec.keys and not getattr(space, "keys", None):
         from walle.envs.observations import ObservationRows
 
-        ObservationRows(space, spec.id, spec.keys)  # refuses them
+        ObservationRows(space, spec.id, keys=spec.keys)  # refuses them
     if (map_ := transforms.action_map(base.action_space, spec)) is not None:
         base = transforms.RescaledActions(base, map_)
     scale = spec.frame_skip / (base.episode_limit or 1000) if spec.time_feature else None

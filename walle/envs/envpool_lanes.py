@@ -14,10 +14,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
+from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, numbers_in, supported_actions
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
-from walle.types import AnyArray, BoolArray, IntArray
+from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
 
 _SET_BY_WALLE = ("batch_size", "env_type", "max_episode_steps", "num_envs", "num_threads", "seed")
 
@@ -52,6 +52,7 @@ class EnvpoolLanes:
         discrete = isinstance(self.action_space, gym.spaces.Discrete)
         self._action_dtype = np.int32 if discrete else self.action_space.dtype
         self.episode_limit: int | None = int(self._pool.spec.config.max_episode_steps)
+        self._names = [InfoColumn.of(entry).name for entry in spec.info]
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -73,15 +74,19 @@ class EnvpoolLanes:
         if self._shape is not None:
             action = action.reshape(len(self), *self._shape)
         result = self._pool.step(action)
-        obs, reward, terminated, truncated, _ = result
+        obs, reward, terminated, truncated, infos = result
         terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
+        numbers = None
+        if self._names:  # infos have arrays with the lanes first
+            rows = ({k: infos[k][i] for k in self._names if k in infos} for i in range(len(self)))
+            numbers = np.array([numbers_in(row, self._names) for row in rows])
         ended = np.flatnonzero(terminated | truncated).astype(np.int32)
         if ended.size == 0:
-            return Step(obs, reward, terminated, truncated, None)
+            return Step(obs, reward, terminated, truncated, None, numbers)
         following = obs.copy()
         first, info = self._pool.reset(ended)
         following[info["env_id"]] = first
-        return Step(following, reward, terminated, truncated, obs)
+        return Step(following, reward, terminated, truncated, obs, numbers)
 
     def state(self) -> None:
         """None: EnvPool does not expose its state."""

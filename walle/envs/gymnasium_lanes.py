@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.envs import registration
 
 from walle.envs import saving
-from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, supported_actions
+from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, numbers_in, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import ObservationRows, check_vector, has_image
-from walle.errors import ConfigError, RestoreError, RolloutError, what_went_wrong
+from walle.envs.wrappers import wrapped
+from walle.errors import ConfigError, RestoreError, RolloutError, print_fault
 from walle.streams import Role, env_seed
-from walle.types import AnyArray, BoolArray, IntArray, Keys
+from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
 
 _MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
 
@@ -57,6 +59,8 @@ class GymnasiumLanes:
         self._steps = 0
         self._saving = spec.saving
         self._episodes = [saving.EpisodeReplay() for _ in self._lanes]
+        self._names = [InfoColumn.of(entry).name for entry in spec.info]
+        self._info = np.full((n, len(self._names)), np.nan) if self._names else None
 
     def __len__(self) -> int:
         return len(self._lanes)
@@ -82,8 +86,7 @@ class GymnasiumLanes:
             raise error
         self.failed[i], self._reward[i] = True, np.nan
         self._terminated[i] = self._truncated[i] = False
-        lines = [what_went_wrong(error), *getattr(error, "__notes__", [])]
-        print(f"env.on_error=reset: {'; '.join(lines)}", file=sys.stderr, flush=True)
+        print_fault(error)
 
     def _reset_lane(self, i: int) -> AnyArray:
         env = self._envs[i]
@@ -117,8 +120,8 @@ class GymnasiumLanes:
                 self._obs[i] = obs
             except Exception as error:  # noqa: BLE001
                 self._note(error, i)
-        final_obs = self._final_obs if any_ended else None
-        return Step(self._obs, self._reward, self._terminated, self._truncated, final_obs)
+        final = self._final_obs if any_ended else None
+        return Step(self._obs, self._reward, self._terminated, self._truncated, final, self._info)
 
     def _step_lane(self, i: int, action: Any) -> tuple[AnyArray, bool]:
         env: Any = self._envs[i]
@@ -129,7 +132,7 @@ class GymnasiumLanes:
         total = 0.0
         for _ in range(self._frame_skip):
             try:
-                obs, reward, terminated, truncated, _ = env.step(action)
+                obs, reward, terminated, truncated, info = env.step(action)
                 total += reward if type(reward) is float else real_number(reward)
             except Exception as error:
                 self._add_location(error, i)
@@ -137,6 +140,8 @@ class GymnasiumLanes:
             issue_mujoco_warnings(f"lane {self._lanes[i]}")
             if terminated or truncated:
                 break
+        if self._info is not None:
+            self._info[i] = numbers_in(info, self._names)
         self._reward[i] = total
         self._terminated[i] = bool(terminated)  # which may be an array of one entry
         self._truncated[i] = bool(truncated)
@@ -235,12 +240,16 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         made = spec.id if maker is None else gym.envs.registration.EnvSpec(name, maker)
         env = gym.make(made, disable_env_checker=True, **limit, **spec.kwargs)
         issue_mujoco_warnings(spec.id)
+        if spec.reset_options:
+            env = _ResetOptions(env, spec.reset_options)
     except ModuleNotFoundError as error:
         raise ConfigError(f"env.id={spec.id!r}: {error}; is the module importable here?") from error
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env.id={spec.id!r} needs a package that is missing: {error}") from error
     except gym.error.Error as error:
         reason = str(error).strip().splitlines()[0]
+        if isinstance(error, (gym.error.VersionNotFound, gym.error.DeprecatedEnv)):
+            reason = f"{reason.rstrip('.')}; use env.id={_newest(spec.id)}"
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
@@ -248,18 +257,32 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         if not isinstance(found := getattr(env, name, None), gym.Space):
             fix = f"set self.{name} in __init__ to one of gymnasium.spaces"
             raise ConfigError(f"{_name(env)} lacks its {name}, which is {found!r}: {fix}")
+    for entry in spec.wrappers:
+        env = wrapped(env, entry)
     space = env.observation_space
     if spec.keys is None and isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
-    if spec.keys or has_image(space):
+    if spec.keys or has_image(space, small=spec.small_images):
         if spec.time_feature:
             raise ConfigError(
                 f"env.time_feature=true with {spec.id}, whose observations hold chosen keys or "
                 "images; use env.time_feature=false"
             )
-        return _Flattened(env, spec.offset, spec.keys) if pack else env
+        rows = ObservationRows(space, _name(env), spec.offset, spec.keys, small=spec.small_images)
+        return _Flattened(env, rows) if pack else env
     check_vector(space, _name(env))
     return _Flattened(env)
+
+
+class _ResetOptions(gym.Wrapper[Any, Any, Any, Any]):
+    """Gives `env.reset_options` to every reset that has no options of its own."""
+
+    def __init__(self, env: gym.Env[Any, Any], options: dict[str, Any]) -> None:
+        super().__init__(env)
+        self._options = options
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return self.env.reset(seed=seed, options=options or deepcopy(self._options))
 
 
 class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
@@ -268,25 +291,28 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     Gymnasium's own wrapper holds a lambda, which no pickle can hold.
     """
 
-    def __init__(self, env: Any, offset: Any = None, keys: Keys | None = None) -> None:
+    def __init__(self, env: gym.Env[Any, Any], rows: ObservationRows | None = None) -> None:
         super().__init__(env)
-        self._offset, space = offset, env.observation_space
-        self.observation_space: Any = (
-            ObservationRows(space, _name(env), keys)
-            if keys or has_image(space)
-            else gym.spaces.flatten_space(space)
-        )
+        space = env.observation_space
+        self.observation_space: Any = gym.spaces.flatten_space(space) if rows is None else rows
 
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
-            # earlier versions pickled no offset
-            return self.observation_space.pack(observation, getattr(self, "_offset", None))
+            return self.observation_space.pack(observation)
         if _has_complex(observation):  # flattening would take the real part
             raise RolloutError(
                 "the environment returned a complex observation: return real numbers, such as the"
                 " real part or the absolute value"
             )
         return gym.spaces.flatten(self.env.observation_space, observation)
+
+
+def _newest(env_id: str) -> str:
+    """The same environment in its newest version."""
+    module, colon, name = env_id.rpartition(":")
+    space, base, _ = registration.parse_env_id(name)
+    newest = registration.find_highest_version(space, base)
+    return f"{module}{colon}{registration.get_env_id(space, base, newest)}"
 
 
 def _name(env: gym.Env[Any, Any]) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any, Literal, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
 import numpy.typing as npt
 
+from walle.envs.wrappers import name_of
 from walle.errors import ConfigError, RolloutError
-from walle.types import ActionSpace, AnyArray, BoolArray, IntArray, Keys
+from walle.system.importing import with_module
+from walle.types import SUCCESS, ActionSpace, AnyArray, BoolArray, IntArray, Keys
 
 Saving = Literal["pickle", "replay", "none"]
 StateArray = npt.NDArray[np.uint8]
@@ -26,6 +29,9 @@ class EnvSpec:
     # `walle.envs.mujoco.robot.Robot`, the class or the function of that name
     id: str
     kwargs: dict[str, Any] = field(default_factory=dict, repr=False)  # the environment's arguments
+    # "Name" or {"name": Name, argument: value}, the innermost first, see `walle.envs.wrappers`
+    wrappers: list[Any] = field(default_factory=list, repr=False)
+    small_images: bool = False  # whether images may have fewer than `LEAST_PIXELS` a side
     # "mujoco", "gymnasium" or "envpool"; "auto" is the fastest of them with Gymnasium's results
     backend: str = "auto"
     frame_skip: int = 1  # environment steps per action, rewards summed
@@ -50,19 +56,27 @@ class EnvSpec:
     offset: tuple[float, ...] | None = None
     # "stop" raises what the environment raises; "reset" notes it, see `Lanes.failed`
     on_error: str = "stop"
+    reset_options: dict[str, Any] = field(default_factory=dict)  # the argument `options` of `reset`
+    info: tuple[str, ...] = ()  # columns of the steps' infos, see `walle.types.InfoColumn.of`
 
     @classmethod
-    def of(cls, settings: Any, kwargs: dict[str, Any]) -> EnvSpec:
-        """Reads the `env` group of a configuration.
-
-        `kwargs` are the group's, with environment variables resolved.
-        """
+    def of(cls, settings: Any, net: str, resolved: Callable[[Any], Any] | None = None) -> EnvSpec:
+        """Reads the `env` group and the net's name; `resolved` puts variables into arguments."""
         names = [field.name for field in fields(cls)]
         known = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
-        hidden = None if kwargs == settings.kwargs else settings.kwargs
+        given = {}
+        if resolved:
+            given = {name: resolved(known[name]) for name in known.keys() & {"kwargs", "wrappers"}}
+        hidden = None if given.items() <= known.items() else settings.kwargs
         chosen = [getattr(settings, f"{name}_keys", None) for name in ("policy", "critic")]
-        keys = None if chosen == [None, None] else tuple(chosen)
-        return cls(**{**known, "kwargs": kwargs, "hidden": hidden, "keys": keys})
+        given |= {"hidden": hidden, "keys": None if chosen == [None, None] else tuple(chosen)}
+        return cls(**{**known, **given, "small_images": net == "cnn"})
+
+    @property
+    def imports(self) -> list[tuple[str, str]]:
+        """Pairs of a setting and "module:Name" in it, of which the environment needs the module."""
+        paths = [("env.id", with_module(self.id))]
+        return paths + [("env.wrappers", name_of(entry)) for entry in self.wrappers]
 
     @property
     def shown_kwargs(self) -> dict[str, Any]:
@@ -80,6 +94,8 @@ class Step(NamedTuple):
     # [L, *O] the last observation of each episode that ended; other rows have no meaning. None if
     # no episode ended
     final_obs: AnyArray | None
+    # [L, K] the numbers that `EnvSpec.info` names, NaN where an info has none; None without names
+    info: npt.NDArray[np.float64] | None = None
 
 
 class Lanes(Protocol):
@@ -164,6 +180,24 @@ def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any, tuple[int, ...] | N
         return gym.spaces.MultiBinary(math.prod(shape)), 0, shape
     low, high = space.low.reshape(-1), space.high.reshape(-1)
     return gym.spaces.Box(low, high, dtype=space.dtype.type), 0, shape
+
+
+def numbers_in(info: Any, names: Sequence[str]) -> list[float]:
+    """The numbers under `names` in an info; NaN without one. RolloutError for anything else."""
+    numbers = []
+    for name in names:
+        found = np.asarray(info.get(name) if isinstance(info, Mapping) else None, object)
+        value = found.item() if found.size == 1 else found
+        if isinstance(value, Real | np.bool_):
+            numbers.append(float(value))
+        elif value is None or name in SUCCESS:  # the latter without being asked for
+            numbers.append(np.nan)
+        else:
+            raise RolloutError(
+                f"logger.info: {name!r} in the environment's info is {value!r:.60}, not a number: "
+                "leave it out, or put a number into info under another name"
+            )
+    return numbers
 
 
 def unusable(lanes: Lanes, *results: AnyArray) -> BoolArray:

@@ -11,26 +11,44 @@ import gymnasium as gym
 import numpy as np
 
 from walle.errors import ConfigError, RolloutError, nearest
-from walle.types import LEAST_PIXELS, AnyArray, Image, Keys, ObsLayout
+from walle.types import LEAST_PIXELS, SMALLEST, AnyArray, Image, Keys, ObsLayout
+
+_LARGEST = 65_535  # bound of a pixel, of 16 bits
 
 
-def image_of(space: gym.Space[Any]) -> Image | None:
-    """The image that a space holds, by the rule of Stable-Baselines3; None for another space.
+def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
+    """The image that a space holds; None for another space.
 
-    An image is a Box of uint8 from 0 to 255 with two dimensions, or with three, of which the
-    smallest is the channels and comes first or last. Each side has at least `LEAST_PIXELS`.
+    An image is a Box with finite bounds and three dimensions, of which the smallest is the channels
+    and comes first or last, or with two dimensions and bytes from 0 to 255; below `LEAST_PIXELS`,
+    any bytes. Each side has at least `least` pixels.
     """
-    if not isinstance(space, gym.spaces.Box) or space.dtype != np.uint8:
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None
-    if len(space.shape) not in (2, 3) or (space.low != 0).any() or (space.high != 255).any():
+    bounds = np.abs(np.array((space.low, space.high), np.float64))
+    scale = float(bounds.max(initial=0.0))
+    usual = space.dtype == np.uint8 and not space.low.any() and (space.high == 255).all()
+    flat = len(space.shape) == 2 and not (usual or (space.dtype == np.uint8 and least == SMALLEST))
+    if flat or not 0 < scale <= _LARGEST:
         return None
-    image = Image(space.shape, len(space.shape) == 3 and int(np.argmin(space.shape)) == 0)
-    return image if min(image.chw[1:]) >= LEAST_PIXELS else None
+    first = len(space.shape) == 3 and int(np.argmin(space.shape)) == 0
+    first &= space.shape[0] != space.shape[-1] or least == LEAST_PIXELS  # MinAtar's (10, 10, 10)
+    dtype = str(space.dtype) if space.dtype in (np.uint8, np.bool_) else "float32"
+    image = Image(space.shape, first, dtype, scale)
+    return image if min(image.chw[1:]) >= least else None
 
 
-def has_image(space: gym.Space[Any]) -> bool:
-    """Whether a space is an image, or has one among its entries."""
-    return any(image_of(part) is not None for part in _parts(space))
+def _images(space: gym.Space[Any], *, small: bool) -> list[Image | None]:
+    """The image in each part of a space; `small` ones count only where there is no other."""
+    usual = [image_of(part) for part in _parts(space)]
+    if any(usual) or not small:
+        return usual
+    return [image_of(part, SMALLEST) for part in _parts(space)]
+
+
+def has_image(space: gym.Space[Any], *, small: bool = False) -> bool:
+    """Whether a space is an image, or has one among its entries; `small` ones if asked."""
+    return any(_images(space, small=small))
 
 
 def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
@@ -86,28 +104,31 @@ class ObservationRows(gym.spaces.Box):
         keys: the policy's and the critics' keys in this order; None without a choice.
     """
 
-    def __init__(self, original: Any, where: str, keys: Keys | None = None) -> None:
-        """Arranges `original`, or its `keys`; `where` names the environment in messages."""
-        self.keys: Any = keys and _chosen(original, where, keys)
+    offset: Any = None  # see `EnvSpec`; earlier versions pickled none
+    keys: Any = None
+
+    def __init__(
+        self, original: Any, where: str, offset: Any = None, keys: Any = None, *, small: bool = True
+    ) -> None:
+        """Arranges `original`, or its `keys`; `where` names it in messages; `small` as above."""
+        self.keys = keys and _chosen(original, where, keys)
         policy, critic = map(set, self.keys or ((), ()))
         if self.keys:
-            pairs = [(key, original[key]) for part in self.keys for key in part]
-            original = gym.spaces.Dict(pairs)
-        (check_flattenable if has_image(original) else check_vector)(original, where)
-        self.original = original
+            original = gym.spaces.Dict([(k, original[k]) for part in self.keys for k in part])
+        (check_flattenable if has_image(original, small=small) else check_vector)(original, where)
+        self.original, self.offset = original, offset
         self._spaces = list(_parts(original))
-        self._images = [image_of(space) for space in self._spaces]
+        self._images = _images(original, small=small)
         vector = 0
         for space, image in zip(self._spaces, self._images, strict=True):
             if image is None:
                 vector += math.prod(gym.spaces.flatten_space(space).shape or ())
         images = tuple(image for image in self._images if image)
         alone = policy - critic, critic - policy
-        if images and (alone[0] or any(has_image(original[key]) for key in alone[1])):
-            raise ConfigError(
-                f"{where} has images, and policy and critic share their convolutions: the critic "
-                "must see all keys of the policy, and the policy all images"
-            )
+        hidden = sum(1 for key in alone[1] for _ in _parts(original[key]))  # parts at the end
+        if images and (alone[0] or any(self._images[len(self._images) - hidden :])):
+            fix = "critic_keys must have all of env.policy_keys, and these all images"
+            raise ConfigError(f"{where} has images: env.{fix}")
         widths = [sum(gym.spaces.flatdim(original[key]) for key in part) for part in alone]
         self.layout = ObsLayout(vector, images, *widths)
         low, high = (0, 255) if images else (-np.inf, np.inf)
@@ -115,18 +136,19 @@ class ObservationRows(gym.spaces.Box):
 
     def __repr__(self) -> str:
         """The other space, for messages and for the description of compiled functions."""
-        return f"ObservationRows({self.original})"
+        return f"ObservationRows({self.original}{f', keys={self.keys}' if self.keys else ''})"
 
     @property
     def of_policy(self) -> ObservationRows:
         """The rows of the keys that the policy sees."""
-        return ObservationRows(self.original, "the policy", (self.keys[0], self.keys[0]))
+        keys = self.keys[0], self.keys[0]
+        return ObservationRows(self.original, "", keys=keys, small=bool(self.layout.images))
 
-    def pack(self, obs: Any, offset: Any = None) -> AnyArray:
-        """The row [W] of an observation, after subtracting `offset` from its vector, if given."""
-        return self._row(list(_values(self.original, obs)), offset)
+    def pack(self, obs: Any) -> AnyArray:
+        """The row [W] of an observation."""
+        return self._row(list(_values(self.original, obs)))
 
-    def _row(self, values: Sequence[Any], offset: Any) -> AnyArray:
+    def _row(self, values: Sequence[Any]) -> AnyArray:
         row = np.zeros(self.layout.width, self.dtype)
         numbers: list[AnyArray] = []
         start = 4 * self.layout.vector
@@ -135,50 +157,57 @@ class ObservationRows(gym.spaces.Box):
                 numbers.append(np.asarray(gym.spaces.flatten(space, value)))
                 continue
             picture = np.asarray(value)
-            if picture.shape != image.shape or picture.dtype != np.uint8:
+            real = image.dtype == "float32" and picture.dtype.kind in "biuf"
+            if picture.shape != image.shape or not (real or picture.dtype == image.dtype):
                 raise RolloutError(
                     f"the environment returned an image of shape {picture.shape} and type "
-                    f"{picture.dtype}, but its observation_space has {image.shape} and uint8: "
-                    "return such images from reset and step"
+                    f"{picture.dtype}, but its observation_space has {image.shape} and "
+                    f"{image.dtype}: return such images from reset and step"
                 )
-            row[start : start + picture.size] = picture.reshape(-1)
-            start += picture.size
+            pixels = np.ascontiguousarray(picture, image.dtype).reshape(-1)
+            if real:
+                _check_finite(pixels)
+            row[start : start + image.size] = pixels.view(np.uint8)
+            start += image.size
         if numbers:
-            vector = np.subtract(np.concatenate(numbers), 0 if offset is None else offset)
-            vector = vector.astype(np.float32)
-            if not np.isfinite(vector).all():
-                number = vector[~np.isfinite(vector)][0]
-                raise RolloutError(
-                    f"the environment returned an observation with {number}; a policy cannot learn"
-                    " from it: clip or mask it in the environment"
-                )
+            vector = np.subtract(np.concatenate(numbers), self.offset or 0).astype(np.float32)
+            _check_finite(vector)
             self.layout.vectors(row)[:] = vector
         return row
 
-    def rows(self, obs: Any, offset: Any = None) -> tuple[AnyArray, bool]:
+    def rows(self, obs: Any) -> tuple[AnyArray, bool]:
         """The rows [N, W] of a batch of observations, and whether `obs` is a single observation.
 
         A batch has a further dimension in front of every entry. Rows [W] and [N, W] also work.
         """
         is_array = isinstance(obs, np.ndarray) and obs.dtype.kind == self.dtype.kind
         if is_array and obs.shape[-1:] == self.shape:
-            raw = not self.layout.images and offset is not None  # rows of bytes are packed
-            return np.atleast_2d(obs - offset if raw else obs).astype(self.dtype), obs.ndim == 1
+            shift = 0 if self.layout.images else self.offset or 0  # rows of bytes are packed
+            return np.atleast_2d(np.subtract(obs, shift)).astype(self.dtype), obs.ndim == 1
         try:
             values = [np.asarray(value) for value in _values(self.original, obs)]
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise self._unlike(type(obs).__name__) from error
         shapes = [space.shape or () for space in self._spaces]
         if [value.shape for value in values] == shapes:
-            return self.pack(obs, offset)[None], True
+            return self.pack(obs)[None], True
         if not all(v.shape[1:] == s and v.ndim for v, s in zip(values, shapes, strict=True)):
             raise self._unlike(f"shapes {[value.shape for value in values]}")
-        return np.stack([self._row(row, offset) for row in zip(*values, strict=True)]), False
+        return np.stack([self._row(row) for row in zip(*values, strict=True)]), False
 
     def _unlike(self, given: str) -> ConfigError:
         return ConfigError(
             f"an observation has {given}, and the environment has {self.original}: pass one of "
             "its observations, or a batch with one more dimension in front"
+        )
+
+
+def _check_finite(values: AnyArray) -> None:
+    if not np.isfinite(values).all():
+        number = values[~np.isfinite(values)][0]
+        raise RolloutError(
+            f"the environment returned an observation with {number}; a policy cannot learn from it:"
+            " clip or mask it in the environment"
         )
 
 
@@ -211,10 +240,10 @@ def check_vector(space: gym.Space[Any], where: str) -> None:
         shape = part.shape or ()
         if len(shape) > 2 and sum(n >= LEAST_PIXELS for n in shape) >= 2:
             raise ConfigError(
-                f"{where} has observations {part}, which look like images, but images have the "
-                "type uint8, values from 0 to 255 and two or three dimensions: wrap the environment"
-                " in gymnasium.wrappers (GrayscaleObservation before FrameStackObservation,"
-                " or FlattenObservation for a vector)"
+                f"{where} has observations {part}, which look like images, but images have "
+                f"two or three dimensions and finite bounds up to {_LARGEST}: use env.wrappers,"
+                " such as GrayscaleObservation before FrameStackObservation, or FlattenObservation"
+                " for a vector"
             )
 
 
@@ -223,7 +252,8 @@ def space_values(space: gym.Space[Any]) -> dict[str, Any]:
     match space:
         case ObservationRows():
             original = space_values(space.original)
-            return {"type": "ObservationRows", "original": original, "keys": space.keys}
+            chosen = {"keys": space.keys, "small": bool(space.layout.images)}
+            return {"type": "ObservationRows", "original": original, **chosen}
         case gym.spaces.Box():
             bounds = {"low": _bound(space.low), "high": _bound(space.high)}
             return {"type": "Box", **bounds, "shape": space.shape, "dtype": str(space.dtype)}
@@ -250,8 +280,8 @@ def space_from(values: Mapping[str, Any]) -> Any:
     """The space whose `space_values` these are; arrays may be tensors."""
     match values["type"]:
         case "ObservationRows":
-            original = space_from(values["original"])
-            return ObservationRows(original, "the environment", values.get("keys"))
+            chosen = {name: values[name] for name in ("keys", "small") if name in values}
+            return ObservationRows(space_from(values["original"]), "the environment", **chosen)
         case "Box":
             dtype, shape = np.dtype(values["dtype"]), tuple(values["shape"])
             low, high = (np.asarray(values[name], dtype) for name in ("low", "high"))

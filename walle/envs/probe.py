@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from importlib import metadata
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from walle.envs import EnvSpec, Lanes, Step, make_lanes
 from walle.envs.lanes import Saving, restart, unusable
 from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.streams import kept_globals, seed_globals
-from walle.types import AnyArray, layout_of
+from walle.system.importing import with_module
+from walle.types import SUCCESS, AnyArray, layout_of
 
 _TRIAL_S = 1.0  # for the trials of a slow environment
 _REPLAY_TRIAL_S = 3.0
@@ -26,10 +28,11 @@ class Probe(NamedTuple):
     """The results of a trial of the environment."""
 
     lane: Lanes  # a lane that has been built, reset, stepped and closed
-    env: EnvSpec  # the description of the environment, with the way to save its state
+    env: EnvSpec  # its description, with the way to save its state and the columns of its info
     moves: bool  # whether a lane's state is cheap to save and to restore in another process
     state_bytes: int  # room for a lane's state in bytes; 0 if it cannot be saved
     unsaved: str  # why the state cannot be saved; empty if it can
+    unseen: tuple[str, ...] = ()  # the names of `EnvSpec.info` that the trial's infos lacked
 
 
 class _Trial(NamedTuple):
@@ -56,10 +59,12 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     """
     seconds: list[float] = []
     results: list[list[bytes]] = [[], []]
+    infos: list[list[float]] = []
+    trial_env = replace(env, on_error="stop", info=tuple(dict.fromkeys((*env.info, *SUCCESS))))
     try:
         for number, found in enumerate(results):
             seed_globals(seed, "trial", number)
-            with closing(make_lanes(replace(env, on_error="stop"), [0], seed)) as lane:
+            with closing(make_lanes(trial_env, [0], seed)) as lane:
                 lane.action_space.seed(seed)
                 first = lane.reset().copy()
                 found += [first.tobytes()]
@@ -68,11 +73,22 @@ def probe(env: EnvSpec, seed: int) -> Probe:
                     step = lane.step(action[None])
                     seconds.append(time.perf_counter() - start)
                     found += [np.asarray(x).tobytes() for x in step[:4]]
+                    infos += [] if step.info is None else step.info.tolist()
     except ConfigError:
         raise
     except Exception as error:
-        reason = f"env.id={env.id} with env.kwargs={env.shown_kwargs}: {_reason(error)}"
-        raise ConfigError(reason) from error
+        given = f"env.kwargs={env.shown_kwargs}"
+        given += f", env.reset_options={env.reset_options}" if env.reset_options else ""
+        reason = f"env.id={env.id} with {given}: {_reason(error)}"
+        raise ConfigError(f"{reason}{_old_mujoco(env.id)}") from error
+    if env.info and not infos:
+        raise ConfigError(
+            f"logger.info={[*env.info]}: MuJoCo lanes and Robots have no info; for a task of "
+            "Gymnasium use env.backend=gymnasium"
+        )
+    seen = {x for row in infos for x, n in zip(trial_env.info, row, strict=True) if n == n}
+    columns = tuple(entry for entry in trial_env.info if entry in env.info or entry in seen)
+    unseen = tuple(entry for entry in env.info if entry not in seen)
     step_s, unsaved = min(seconds), ""
     exact = all(one == other for one, other in zip(*results, strict=False))
     env = replace(env, exact=exact, offset=_offset(lane.observation_space, first))
@@ -96,8 +112,15 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         else:
             steps = -(-lane.episode_limit // env.frame_skip) if lane.episode_limit else _LONGEST
             room += steps * np.asarray(lane.action_space.sample()).nbytes
-        return Probe(lane, saved, lane.moves, room, "")
-    return Probe(lane, replace(env, saving="none"), False, 0, unsaved)
+        return Probe(lane, replace(saved, info=columns), lane.moves, room, "", unseen)
+    return Probe(lane, replace(env, saving="none", info=columns), False, 0, unsaved, unseen)
+
+
+def _old_mujoco(env_id: str) -> str:
+    """The fix for packages that do not support the newest MuJoCo, or ""."""
+    version, package = metadata.version("mujoco"), with_module(env_id).partition(":")[0]
+    fails = version >= "4" and package in ("gymnasium_robotics", "metaworld", "shimmy")
+    return f"; it may not support MuJoCo {version}: pip install 'mujoco<4'" if fails else ""
 
 
 def _offset(space: Any, obs: AnyArray) -> tuple[float, ...] | None:

@@ -33,7 +33,7 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
     env: Env
     if find_robot(spec.id) is not None:
         drawing = {name: kwargs.pop(name) for name in _DRAWING if name in kwargs}
-        spec = replace(spec, kwargs={**spec.kwargs, **kwargs})
+        spec = replace(spec, kwargs={**spec.kwargs, **kwargs}, on_error="stop")
         env = RobotEnv(make_mujoco_lanes(replace(spec, frame_skip=1), [0], 0), **drawing)
     else:
         env = make_env(replace(spec, kwargs={**spec.kwargs, **kwargs}), pack=pack)

@@ -240,6 +240,7 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
         "cores": " ".join(map(str, status.get("cores") or [])),
         **{key: status.get(key) for key in (*machine, "peak_memory_bytes", "return_value")},
         **read_progress(sweep / job.directory)._asdict(),
+        **_info_means(sweep / job.directory, status.get("info") or ()),
     }
     swept = {  # an application's key may have the name of a column
         f"config.{key}" if key in head | tail else key: overrides.get(key, config.get(key))
@@ -287,6 +288,13 @@ def read_progress(job: Path) -> Progress:
     for name in ("iteration", "env_steps"):
         numbers[name] = None if numbers[name] is None else int(numbers[name])
     return Progress(**numbers)
+
+
+def _info_means(job: Path, columns: Sequence[str]) -> dict[str, float | None]:
+    """The last means of the columns of the info that a run records, in training and evaluations."""
+    files = {"": "iterations.csv", "eval_": "eval.csv"} if columns else {}
+    rows = {prefix: _last_row(job / file) for prefix, file in files.items()}
+    return {f"{p}{c}_mean": finite_number(rows[p].get(f"{c}_mean")) for p in rows for c in columns}
 
 
 def finite_number(cell: Any) -> float | None:

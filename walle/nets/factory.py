@@ -19,7 +19,7 @@ from walle.nets.policies import (
     StateScalePolicy,
     StochasticPolicy,
 )
-from walle.types import LEAST_PIXELS, ActionSpace, layout_of
+from walle.types import SMALLEST, ActionSpace, layout_of
 
 if TYPE_CHECKING:
     from walle.nets.critics import Critic, QFunctions
@@ -141,8 +141,8 @@ class NetSettings(NamedTuple):
         if not layout.images:
             raise ConfigError(
                 "net=cnn needs images, but the environment's observations are "
-                f"{spaces.observation_space}: an image is a Box of uint8 from 0 to 255 with two or"
-                f" three dimensions, {LEAST_PIXELS} pixels a side at least; use net=mlp"
+                f"{spaces.observation_space}: an image is a Box of two dimensions of bytes, or "
+                f"three of any bounded numbers, {SMALLEST} pixels a side at least; use net=mlp"
             )
         from walle.nets.features import Encoder
 

@@ -14,23 +14,29 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.nets.mlp import MLP, Forward, Params, orthogonal
-from walle.types import Image, ObsLayout
+from walle.types import LEAST_PIXELS, SMALLEST, Image, ObsLayout
 
-_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # channels, kernel and stride
+# Channels, kernel and stride of each convolution, for images whose shorter side has as many pixels.
+_LAYERS = {
+    LEAST_PIXELS: ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
+    16: ((32, 3, 2), (64, 3, 2), (64, 3, 1)),
+    SMALLEST: ((32, 3, 1), (64, 3, 1), (64, 3, 1)),
+}
 _AT_ONCE = 8  # images of one call while acting; rows of one call have the same bits at every place
 _CHUNK = 256  # rows of one call without a gradient, which bounds its memory
 
 
 class Convolutions:
-    """The convolutions of Mnih et al. 2015 (methods, "Model architecture") over one image."""
+    """The convolutions of Mnih et al. 2015 over one image; smaller ones for a small image."""
 
     def __init__(self, prefix: str, image: Image) -> None:
-        """Parameter names start with `prefix`; no side of the image is under 36 pixels."""
+        """Parameter names start with `prefix`; the image has `SMALLEST` pixels a side at least."""
         self._image = image
         inputs, *sides = image.chw
-        self._names = [f"{prefix}.{i}" for i in range(len(_LAYERS))]
+        self._layers = next(layers for least, layers in _LAYERS.items() if min(sides) >= least)
+        self._names = [f"{prefix}.{i}" for i in range(len(self._layers))]
         self.shapes: dict[str, tuple[int, ...]] = {}
-        for name, (outputs, kernel, stride) in zip(self._names, _LAYERS, strict=True):
+        for name, (outputs, kernel, stride) in zip(self._names, self._layers, strict=True):
             self.shapes[f"{name}.weight"] = (outputs, inputs, kernel, kernel)
             self.shapes[f"{name}.bias"] = (outputs,)
             sides = [(side - kernel) // stride + 1 for side in sides]
@@ -42,13 +48,13 @@ class Convolutions:
         return orthogonal(self.shapes, self._names, generator)
 
     def __call__(self, params: Params, images: Tensor) -> Tensor:
-        """Bytes [N, *shape], as the environment returns them, to [N, outputs]."""
+        """Pixels [N, *shape], as the environment returns them, to [N, outputs]."""
         if images.dim() == 3:
             images = images.unsqueeze(1)
         elif not self._image.channels_first:
             images = images.permute(0, 3, 1, 2)
-        x = images.to(torch.float32) / 255
-        for name, (_, _, stride) in zip(self._names, _LAYERS, strict=True):
+        x = images.to(torch.float32) / self._image.scale
+        for name, (_, _, stride) in zip(self._names, self._layers, strict=True):
             weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
             x = torch.relu(functional.conv2d(x, weight, bias, stride))
         return x.flatten(1)
@@ -87,7 +93,10 @@ class Encoder:
         vectors = rows[:, : 4 * self.obs_layout.vector].view(torch.float32)
         begin, images = 4 * self.obs_layout.vector, []
         for image in self.obs_layout.images:
-            images.append(rows[:, begin : begin + image.size].view(len(rows), *image.shape))
+            pixels = rows[:, begin : begin + image.size]
+            if image.dtype == "float32":
+                pixels = pixels.clone(memory_format=torch.contiguous_format).view(torch.float32)
+            images.append(pixels.view(len(rows), *image.shape))
             begin += image.size
         return vectors, images
 

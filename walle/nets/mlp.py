@@ -84,10 +84,7 @@ class OwnNet(Protocol):
 
 
 class Columns:
-    """The part of an observation that a network sees, as an `OwnNet`: columns `begin` to `end`.
-
-    They are the features, or the input of a user's net.
-    """
+    """The part of an observation that a network, or a user's `net`, sees; itself an `OwnNet`."""
 
     def __init__(self, begin: int, end: int, net: OwnNet | None = None) -> None:
         self._seen, self._net = slice(begin, end), net

@@ -91,6 +91,8 @@ class Policy:
         self.spec, self.spaces, self.origin, self.trust = spec, spaces, origin, trust
         self.rng = np.random.default_rng(0)
         self.action_map = action_map(spaces.action, spec)
+        if isinstance(spaces.observation, ObservationRows):
+            spaces.observation.offset = spec.offset
         self._actor, self._rows = self.actor(1), 1
 
     def __repr__(self) -> str:
@@ -175,7 +177,7 @@ class Policy:
     def _checked(self, obs: Any) -> tuple[AnyArray, bool]:
         """[N, O] observations, and whether one observation was given."""
         if isinstance(self.spaces.observation, ObservationRows):
-            return self.spaces.observation.rows(obs, self.spec.offset)
+            return self.spaces.observation.rows(obs)
         try:
             rows = np.asarray(obs, np.float64)
         except (TypeError, ValueError):
@@ -220,7 +222,8 @@ class Policy:
 
     def check_env(self) -> None:
         """Refuses to import a foreign environment, see `check_import`; `env` alone imports any."""
-        check_import("env.id", self.spec.id, self.origin.checkpoint, trust=self.trust, beside=True)
+        for key, path in self.spec.imports:
+            check_import(key, path, self.origin.checkpoint, trust=self.trust, beside=True)
 
     def env(self, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
         """A Gymnasium environment like the one that it was trained in, for one episode at a time.
@@ -263,7 +266,7 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     Raises:
         ConfigError: there is no such checkpoint, it cannot be read, or it needs `trust`.
     """
-    file = _find_checkpoint(Path(path), which)
+    file = find_checkpoint(Path(path), which)
     if file.name == checkpoint.LAST and file.parent.name == "checkpoints":
         state = checkpoint.load_last(file.parent, lambda line: warnings.warn(line, stacklevel=3))
     else:
@@ -271,12 +274,13 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     saved = {"env": {"kwargs": {}}, "algo": {"name": ""}, "seed": 0}
     checkpoint.check(file, state, {"env_steps": 0, "config": saved, "snapshot": {"version": 0}})
     config, stored = state["config"], state.get("policy")
-    kwargs = config["env"]["kwargs"]
-    if "${" in str(kwargs):
-        from walle.config.loading import with_variables  # imports omegaconf: few policies need it
+    resolved = None
+    if "${" in str(config["env"]):
+        from walle.config import loading  # imports omegaconf: few policies need it
 
-        kwargs = with_variables(kwargs)
-    spec = EnvSpec.of(SimpleNamespace(**config["env"]), kwargs)
+        resolved = loading.with_variables
+    settings = SimpleNamespace(**config["env"], info=tuple(state.get("info", ())))
+    spec = EnvSpec.of(settings, config["net"]["name"], resolved)
     named = {f"{group}.name": config[group]["name"] for group in ("algo", "net")}
     if stored is not None:
         named = {"net.name": stored["net"]["own"]["path"]} if stored["net"]["own"] else {}
@@ -287,7 +291,8 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
             raise ConfigError(
                 f"{file} lacks its spaces, so that loading it makes env.id={spec.id!r}; {TRUST}"
             )
-        check_import("env.id", spec.id, file, trust=trust)
+        for key, name in spec.imports:
+            check_import(key, name, file, trust=trust)
         spaces = _spaces_of_env(spec, config["seed"])
     else:
         obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
@@ -322,12 +327,16 @@ def check_which(which: str | None) -> None:
         raise ConfigError(f"which={which!r} is unknown; {nearest(which, WHICH)}")
 
 
-def _find_checkpoint(path: Path, which: str | None = None) -> Path:
-    """The file that `load` reads."""
+def find_checkpoint(path: Path, which: str | None = None) -> Path:
+    """The file that `load` reads; DIR/best and DIR/last name it too, and DIR/checkpoints DIR."""
+    if path.name in WHICH and not path.exists():
+        path, which = path.parent, path.name
     check_which(which)
     if path.is_file():
         return path
     directory = path / "checkpoints"
+    if path.name == "checkpoints" and not directory.exists():
+        directory = path
     if not path.exists():
         raise ConfigError(f"{path} does not exist; give a run's directory or a checkpoint file")
     best, last = directory / checkpoint.BEST, directory / checkpoint.LAST

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from walle.agent.evaluation import Evaluation, run_episodes
+from walle.agent.evaluation import Evaluation, means, run_episodes
 from walle.envs import make_lanes
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, Policy, load
@@ -79,6 +79,7 @@ class Result(NamedTuple):
     deterministic: bool  # whether the likeliest actions were taken
     returns: list[float]  # [E] the undiscounted return of each episode
     lengths: list[int]  # [E] the actions of each episode
+    info: dict[str, list[float]]  # [E] the values of each column of the environment's info
 
     @property
     def mean(self) -> MeanReturn:
@@ -102,6 +103,7 @@ class Result(NamedTuple):
             "return_min": min(r),
             "return_max": max(r),
             "length_mean": float(np.mean(self.lengths)),
+            **means(self.info.items()),
         }
 
     def __repr__(self) -> str:
@@ -111,7 +113,9 @@ class Result(NamedTuple):
     def __str__(self) -> str:
         """The mean with its interval, the median, and the number of episodes."""
         median = f"median {digits(float(np.median(self.returns)))}"
-        return f"return {self.mean}, {median}, {count_text(len(self.returns), 'episode')}"
+        found = means(self.info.items()).items()
+        info = "".join(f"{name} {digits(x)}, " for name, x in found if x is not None)
+        return f"return {self.mean}, {median}, {info}{count_text(len(self.returns), 'episode')}"
 
 
 def evaluate(
@@ -150,12 +154,15 @@ def evaluate(
     loaded.check_env()
     returns: list[float] = []
     lengths: list[int] = []
+    info: dict[str, list[float]] = {}
     for first in range(0, episodes, AT_ONCE):
         some = range(first, min(first + AT_ONCE, episodes))
         evaluation = _run(loaded, some, seed, deterministic)
         returns += evaluation.returns
         lengths += evaluation.lengths
-    return Result(loaded.origin, loaded.spec.id, seed, deterministic, returns, lengths)
+        for name, values in evaluation.info:
+            info.setdefault(name, []).extend(values)
+    return Result(loaded.origin, loaded.spec.id, seed, deterministic, returns, lengths, info)
 
 
 @kept_globals()
@@ -174,6 +181,6 @@ def _run(policy: Policy, numbers: Sequence[int], seed: int, deterministic: bool)
         seeds = [afterwards_seed(seed, number) for number in numbers]
     seed_globals(seed, "afterwards", numbers[0])
     with closing(make_lanes(policy.spec, numbers, seed, "evaluate")) as lanes:
-        evaluation = run_episodes(lanes, seeds, act)
+        evaluation = run_episodes(lanes, seeds, act, info=policy.spec.info)
     assert evaluation is not None
     return evaluation

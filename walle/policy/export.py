@@ -10,6 +10,7 @@ input and an output. Each file is compared with the policy on a thousand observa
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -180,7 +181,11 @@ def difference(policy: Policy, graph: Graph) -> float:
     ours = theirs = policy.initial_state(_CHECKED)
     for _ in range(_STEPS):
         noise = rng.standard_normal((_CHECKED, layout.vector))
-        obs = rng.integers(0, 256, (_CHECKED, layout.width)).astype(layout.dtype)
+        obs, start = np.zeros((_CHECKED, layout.width), layout.dtype), 4 * layout.vector
+        for image in layout.images:
+            pixels = rng.uniform(0, image.scale, (_CHECKED, math.prod(image.shape)))
+            obs[:, start : start + image.size] = pixels.astype(image.dtype).view(np.uint8)
+            start += image.size
         layout.vectors(obs)[:] = mean + 2 * noise / inv_std
         if policy.spec.offset is not None and not layout.images:
             obs = obs + np.array(policy.spec.offset)

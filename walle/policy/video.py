@@ -26,7 +26,7 @@ from walle.envs.mujoco.registry import find_robot
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError, what_went_wrong
 from walle.policy.acting import Policy, has_display
-from walle.streams import afterwards_seed
+from walle.streams import afterwards_seed, kept_globals, seed_globals
 from walle.types import PolicySnapshot
 
 Picture = npt.NDArray[np.uint8]
@@ -63,6 +63,7 @@ def _play(
     Yields the return and the actions so far, and whether the episode has ended: before every
     action and at the end.
     """
+    seed_globals(seed, "afterwards", number)
     obs, _ = env.reset(seed=afterwards_seed(seed, number))
     state, total, step, ended = policy.initial_state(), 0.0, 0, False
     while not ended:
@@ -74,6 +75,7 @@ def _play(
     yield total, step, ended
 
 
+@kept_globals()
 def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
     """Runs episodes in real time until the window is closed.
 
@@ -181,12 +183,13 @@ def film_while_learning(
 
 def _side_by_side(episodes: Sequence[Iterator[Picture]], columns: int) -> Iterator[Picture]:
     last: list[Picture] = []
-    for pictures in zip_longest(*episodes):
-        last = [new if new is not None else old for new, old in zip_longest(pictures, last)]
-        blank = [np.zeros_like(last[0])] * (-len(last) % columns)
-        cells = [*last, *blank]
-        rows = [np.hstack(cells[i : i + columns]) for i in range(0, len(cells), columns)]
-        yield np.vstack(rows)
+    with kept_globals():
+        for pictures in zip_longest(*episodes):
+            last = [new if new is not None else old for new, old in zip_longest(pictures, last)]
+            blank = [np.zeros_like(last[0])] * (-len(last) % columns)
+            cells = [*last, *blank]
+            rows = [np.hstack(cells[i : i + columns]) for i in range(0, len(cells), columns)]
+            yield np.vstack(rows)
 
 
 def _render(env: gym.Env[Any, Any], size: tuple[int, int]) -> Picture:

@@ -51,6 +51,8 @@ def collect(
         out.reward[t] = step.reward
         out.terminated[t] = step.terminated
         out.truncated[t] = step.truncated
+        if step.info is not None:
+            out.info[t] = step.info
         if step.final_obs is not None:
             ended = step.terminated | step.truncated
             out.final_obs[t, ended] = step.final_obs[ended]
@@ -106,6 +108,8 @@ def _step_again(
         step = lanes.step(out.action[t], np.flatnonzero(bad))
         out.obs[t + 1, bad], out.reward[t, bad] = step.obs[bad], step.reward[bad]
         out.terminated[t, bad], out.truncated[t, bad] = step.terminated[bad], step.truncated[bad]
+        if step.info is not None:
+            out.info[t, bad] = step.info[bad]
         if step.final_obs is not None:
             out.final_obs[t, bad] = step.final_obs[bad]
             actor.forget(bad & out.ended[t])

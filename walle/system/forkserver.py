@@ -15,7 +15,7 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
@@ -65,11 +65,12 @@ def start_fork_server(*, for_workers: bool = True) -> Any:
     # Multiprocessing would make a directory pymp-* in TMPDIR for the server's socket, which a
     # killed process leaves there. The next run removes ours.
     settings: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    if "tempdir" not in settings:
-        directory = TemporaryDirectory(cache_directory(), ".sockets")
-        if len(str(directory.path)) <= _LONGEST_PATH:
-            settings["tempdir"] = str(directory.path)
-            _kept.append(directory)
+    with suppress(PermissionError):  # without a private directory
+        if "tempdir" not in settings:
+            directory = TemporaryDirectory(cache_directory(), ".sockets")
+            if len(str(directory.path)) <= _LONGEST_PATH:
+                settings["tempdir"] = str(directory.path)
+                _kept.append(directory)
     variables = dict.fromkeys(THREAD_VARIABLES, "1") | {AGENT: str(os.getpid())}
     with environment(variables), blocked_signals(*FOR_AGENT):
         forkserver.ensure_running()

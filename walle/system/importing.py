@@ -18,6 +18,15 @@ from walle.errors import ConfigError, nearest, what_went_wrong
 
 _EXAMPLES = [p / "examples" for p in Path(__file__).resolve().parents[1:3]]  # wheel, checkout
 TRUST = "use trust=True (in a command line trust=true)"
+# By module: how the ids that it registers start, and what to install.
+_ID_PACKAGES = {
+    "ale_py": ("ALE/", "ale-py opencv-python-headless"),
+    "shimmy": ("dm_control/", "'shimmy[dm-control]'"),
+    "minigrid": ("MiniGrid- BabyAI-", "minigrid"),
+    "gymnasium_robotics": ("Fetch Hand Adroit Franka PointMaze AntMaze", "gymnasium-robotics"),
+    "metaworld": ("Meta-World/", "metaworld"),
+    "minatar": ("MinAtar/", "minatar"),
+}
 
 
 def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> Any:
@@ -39,6 +48,14 @@ def imported(key: str, path: str, needs: Sequence[str] = (), base: str = "") -> 
     return value
 
 
+def with_module(env_id: str) -> str:
+    """An environment's id with the module that registers it, as in "ale_py:ALE/Pong-v5"."""
+    for module, (starts, _) in _ID_PACKAGES.items():
+        if ":" not in env_id and env_id.startswith(tuple(starts.split())):
+            return f"{module}:{env_id}"
+    return env_id
+
+
 def import_module_of(key: str, path: str) -> ModuleType:
     """Imports the module of `path`, "module:Name"; raises ConfigError if that fails."""
     where = f"{key}={path!r}"
@@ -52,6 +69,9 @@ def import_module_of(key: str, path: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name == module_name.partition(".")[0] and _find_example(error.name):
             return import_module_of(key, path)
+        if error.name == module_name and error.name in _ID_PACKAGES:
+            install = _ID_PACKAGES[error.name][1]
+            raise ConfigError(f"{where} needs a package: pip install {install}") from None
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(
                 f"{where}: there is no module {error.name} beside you, on PYTHONPATH or among the "

@@ -65,6 +65,7 @@ class ParallelTRPO(TrustRegion):
     """TRPO with a linear baseline, which is fitted after each policy step."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(ParallelTRPOSettings)
+    learned = (*TrustRegion.learned, "baseline")
 
     def __init__(self, settings: ParallelTRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the policy's initial parameters."""

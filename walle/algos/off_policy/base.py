@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings, Problem
+from walle.algos.base import Capabilities, CompilableSettings, Problem, copy_entries
 from walle.errors import ConfigError, not_negative, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step
@@ -79,6 +79,7 @@ class OffPolicy(ABC):
     """
 
     capabilities: ClassVar[Capabilities]
+    learned: ClassVar[tuple[str, ...]] = ("tensors",)
     metrics: ClassVar[tuple[str, ...]]
     draws: ClassVar[int] = 0
     adam: AdamSettings = AdamSettings()
@@ -240,6 +241,16 @@ class OffPolicy(ABC):
         self.env_steps, self.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
         self.team.changed()
+
+    def start_from(self, state: dict[str, Any]) -> str:
+        """Takes the networks of another run's `state_dict()`; returns their names."""
+        new = self.state
+        self.load_state_dict(copy_entries(self.state_dict(), state, self.learned))
+        taken = {k: part for k, part in self.state._asdict().items() if k != "updates"}
+        for name, part in taken.items():
+            taken[name] = TrainState.start(part.vector) if isinstance(part, TrainState) else part
+        self.state = new._replace(**taken)
+        return ", ".join(taken)
 
 
 def _steps_of(decay: Tensor) -> Tensor:

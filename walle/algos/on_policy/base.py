@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings, Problem
+from walle.algos.base import Capabilities, CompilableSettings, Problem, copy_entries
 from walle.algos.on_policy.experience import Experience, Normalizers, values
 from walle.algos.on_policy.rows import SequenceInputs, make_rows
 from walle.errors import ConfigError, not_negative, one_of, positive, within
@@ -103,11 +103,13 @@ class OnPolicy(ABC):
         optimizer: takes the gradient steps on `vector`: `Optimizer`, or `Passes` in C++.
         improve: passes over a round with `optimizer`, see `Passes.improve`.
         gae_lambda: λ of the advantages; from the settings unless a subclass changes it.
+        learned: the entries of `state_dict` with networks and normalisers, see `Algorithm`.
         team: the learners that take the gradient steps together.
     """
 
     capabilities: ClassVar[Capabilities]
     replay = None
+    learned: ClassVar[tuple[str, ...]] = ("vector", "normalizers.obs", "normalizers.reward.moments")
     adam_settings = AdamSettings()
     optimizer: Any
     improve: Callable[..., Learned]
@@ -257,6 +259,12 @@ class OnPolicy(ABC):
         self.generator.set_state(state["generator"])
         self.env_steps = state["env_steps"]
         self.team.changed()
+
+    def start_from(self, state: dict[str, Any]) -> str:
+        """Takes the `learned` entries of another run's `state_dict()`; returns their names."""
+        self.load_state_dict(copy_entries(self.state_dict(), state, self.learned))
+        kinds = [x for x in ("observations", "rewards") if getattr(self.settings, f"normalize_{x}")]
+        return ", ".join(["policy", "critic", *(f"normaliser of {kind}" for kind in kinds)])
 
 
 class RowBatch(NamedTuple):

@@ -103,6 +103,7 @@ class PPOKL(OnPolicy):
     """PPO with a KL penalty; policy and value function have separate vectors and optimizers."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(PPOKLSettings, asymmetric=True)
+    learned = (*OnPolicy.learned, "value.vector")
 
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""

@@ -134,6 +134,7 @@ class TRPO(TrustRegion):
     """TRPO: a policy in one vector, and a value function that is fitted after each policy step."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(TRPOSettings, asymmetric=True)
+    learned = (*TrustRegion.learned, "baseline.vector")
 
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import gymnasium as gym
 import numpy as np
@@ -11,9 +11,9 @@ from gymnasium.utils import seeding
 from walle.envs.lanes import StateArray, Step
 from walle.envs.mujoco import physics
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import LaneError, RewardAndEnd, Task
+from walle.envs.mujoco.task import LaneError, RewardAndEnd, State, Task
 from walle.envs.saving import pack, unpack
-from walle.errors import RolloutError, what_went_wrong
+from walle.errors import RolloutError, print_fault, what_went_wrong
 from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
 
@@ -69,8 +69,11 @@ class MujocoLanes:
         if seeds is not None:
             self._generators = [seeding.np_random(seed)[0] for seed in seeds]
         self._restored = False
-        self._begin(np.arange(len(self)) if only is None else only)
-        return self._observe()
+        lanes = np.arange(len(self)) if only is None else only
+        if self.failed is not None:
+            self.failed[lanes] = False
+        self._begin(lanes)
+        return self._observe(lanes)
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Applies action[i] to lane i. Lanes whose episode ends start the next one at once."""
@@ -90,7 +93,7 @@ class MujocoLanes:
             reward[going] += more[going]
             terminated[going] = terminated_now[going]
             truncated[going] = truncated_now[going]
-        final_obs = self._observe()
+        final_obs = self._observe(only)
         ended = terminated | truncated
         if only is not None:
             ended &= np.isin(np.arange(len(self)), only)
@@ -98,7 +101,7 @@ class MujocoLanes:
             return Step(final_obs, reward, terminated, truncated, None)
         self._obs, self._spare_obs = self._spare_obs, final_obs
         self._begin(np.flatnonzero(ended))
-        return Step(self._observe(), reward, terminated, truncated, final_obs)
+        return Step(self._observe(only), reward, terminated, truncated, final_obs)
 
     def close(self) -> None:
         """Does nothing, since lanes hold only memory."""
@@ -114,19 +117,52 @@ class MujocoLanes:
         self._elapsed[slice(None) if lanes is None else lanes] += 1
         try:
             result = self._task.reward_and_end(self._before, action, self._now)
-        except Exception as fault:
-            raise self._located(fault) from fault
+        except Exception as fault:  # noqa: BLE001
+            result = np.full(len(self), np.nan), np.zeros(len(self), np.bool_)
+
+            def alone(row: slice) -> None:
+                fields = self._before.rows(row), action[row], self._now.rows(row)
+                result[0][row], result[1][row] = self._task.reward_and_end(*fields)
+
+            self._find_failed(alone, lanes, fault)
         return result, self._elapsed >= self._limit
 
-    def _observe(self) -> Array:
+    def _observe(self, lanes: IntArray | None) -> Array:
+        obs, observe = self._obs, self._task.observe
         try:
-            self._task.observe(self._now, self._obs)
-        except Exception as fault:
+            observe(self._now, obs)
+        except Exception as fault:  # noqa: BLE001
+            self._find_failed(lambda row: observe(self._now.rows(row), obs[row]), lanes, fault)
+        return obs
+
+    def _find_failed(
+        self, alone: Callable[[slice], None], lanes: IntArray | None, fault: Exception
+    ) -> None:
+        """Computes each of `lanes` (None: all) alone: all at once raised `fault`."""
+        if self.failed is None:
             raise self._located(fault) from fault
-        return self._obs
+        for i in range(len(self)) if lanes is None else lanes.tolist():
+            try:
+                alone(slice(i, i + 1))
+            except Exception as error:  # noqa: BLE001
+                self._note(error, i)
+
+    def _note(self, error: Exception, i: int) -> None:
+        if self.failed is None:
+            raise error
+        self.failed[i] = True
+        error.add_note(f"in lane {self._numbers[i]} at step {self._steps}")
+        print_fault(error)
+
+    def _first_state(self, i: int) -> State:
+        try:
+            return self._task.begin(self._generators[i])
+        except Exception as error:  # noqa: BLE001
+            self._note(error, i)
+            return self._task.rest, np.zeros(self.model.nv)
 
     def _begin(self, lanes: IntArray) -> None:
-        states = [self._task.begin(self._generators[i]) for i in lanes]
+        states = [self._first_state(i) for i in lanes.tolist()]
         qpos, qvel = (np.array(part) for part in zip(*states, strict=True))
         self._physics.reset(lanes, qpos, qvel)
         self._warn()

@@ -51,6 +51,10 @@ class Fields:
             view.flags.writeable = False
             self.__dict__[name] = view
 
+    def rows(self, rows: slice) -> Fields:
+        """The arrays of some of the lanes."""
+        return Fields({name: array[rows] for name, array in self.__dict__.items()})
+
     def __getattr__(self, name: str) -> Array:
         """Raises: Python calls this only for a field that is not kept."""
         if name.startswith("__"):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast, get_origin
+from typing import Any
 
 import gymnasium as gym
 
@@ -15,9 +14,10 @@ from walle.envs.mujoco import tasks
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.robot import Robot, RobotTask
 from walle.envs.mujoco.task import GymnasiumTask
-from walle.errors import ConfigError, nearest, what_went_wrong
+from walle.envs.wrappers import checked_maker
+from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
-from walle.system.importing import import_module_of, imported
+from walle.system.importing import import_module_of, imported, with_module
 
 # The keys are Gymnasium's entry points: another id registered for the same class is found too.
 TASKS: Mapping[str, type[GymnasiumTask]] = {
@@ -40,7 +40,13 @@ _DRAWING |= {"render_mode", "visual_options", "width"}
 def why_not(spec: EnvSpec) -> str | None:
     """Why MuJoCo lanes would have different results for `spec`; None if they would not."""
     if find_robot(spec.id) is not None:
+        if spec.wrappers:
+            raise ConfigError(
+                f"env.wrappers with the Robot {spec.id}: change its functions instead"
+            )
         return None
+    if spec.wrappers:
+        return "env.wrappers need env.backend=gymnasium"
     if find_maker(spec.id) is not None:
         return "it is a class or a function of your own"
     try:
@@ -108,31 +114,26 @@ def find_maker(env_id: str) -> Callable[..., gym.Env[Any, Any]] | None:
     maker: Any = _named(env_id)
     if maker is None or isinstance(maker, Robot):
         return None
-    name = env_id.rpartition(":")[2]
-    made, fault = maker, f"derive {name} from gymnasium.Env"
-    if not isinstance(maker, type):
-        fault = f"annotate the function {name} with what it returns, such as `-> gymnasium.Env`"
-        try:
-            made = inspect.signature(maker, eval_str=True).return_annotation
-        except Exception as error:  # noqa: BLE001 - not callable, or its annotation has no meaning
-            fault += f" ({what_went_wrong(error)})"
-    made = get_origin(made) or made
-    if isinstance(made, type) and issubclass(made, gym.Env):
-        return cast("Callable[..., gym.Env[Any, Any]]", maker)
-    raise ConfigError(
-        f"env.id={env_id!r} is neither an environment, nor a Robot, nor a function that returns "
-        f"one, so it is not called: {fault}"
-    )
+    return checked_maker("env.id", env_id, maker, gym.Env)
 
 
 def _named(env_id: str) -> Any:
     """The object that "module:NAME" names; None for an id that Gymnasium knows, or should know."""
+    env_id = env_id if env_id in gym.registry else with_module(env_id)
     module, _, name = env_id.rpartition(":")
     if not module:
         return None
     import_module_of("env.id", env_id)
-    known = name in gym.registry or re.search(r"-v\d+$", name)
-    return None if known else imported("env.id", env_id)
+    if name in gym.registry:
+        return None
+    if not re.search(r"-v\d+$", name):
+        return imported("env.id", env_id)
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group="gymnasium.envs"):  # some packages register on demand: minatar
+        if entry.module.partition(".")[0] == module.partition(".")[0]:
+            entry.load()()
+    return None
 
 
 def _registered(env_id: str) -> gym.envs.registration.EnvSpec:

@@ -1,0 +1,70 @@
+"""Starts a run with the networks and the normalisers of another one (`start_from=DIR`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+
+from walle.agent import checkpoint
+from walle.algos.base import copy_entries
+from walle.config.schemas import Config
+from walle.envs.lanes import Lanes
+from walle.envs.observations import space_from
+from walle.errors import CheckpointError, ConfigError
+from walle.policy.acting import find_checkpoint
+from walle.system.identity import flatten
+
+_NEEDED = {"env_steps": 0, "algorithm": {}, "config": {"algo": {"name": ""}, "net": {}}}
+# What both runs must have; the initial noise and the sequences of a memory may differ.
+_SAME = re.compile(r"algo\.(name|normalize_[or]\w+)$|net\.(?!log_std$|sequence$)|space of")
+
+
+class Parent(NamedTuple):
+    """The checkpoint that a run starts from: its file, and the state in it as data."""
+
+    file: Path
+    state: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: str) -> Parent:
+        """Reads a checkpoint file, or the checkpoint of a run that `walle.load` would choose."""
+        try:
+            file = find_checkpoint(Path(path))
+            state = checkpoint.load(file)
+            checkpoint.check(file, state, _NEEDED)
+        except ConfigError as error:
+            raise type(error)(f"start_from: {error}") from error
+        return cls(file, state)
+
+    def start(self, algorithm: Any, config: Config, lane: Lanes) -> str:
+        """Copies what fits into a new run's algorithm; returns a line, or raises ConfigError."""
+        file, state = self  # data: nothing that it names is imported
+        mine, its = (flatten(checkpoint.as_data(x)) for x in (asdict(config), state["config"]))
+        own = {"obs": lane.observation_space, "action": lane.env_action_space}
+        try:
+            for name, values in ((state.get("policy") or {}).get("spaces") or {}).items():
+                its[f"space of {name}"], mine[f"space of {name}"] = (
+                    f"Box{x.shape}" if type(x) is gym.spaces.Box else str(x)
+                    for x in (space_from(values), own[name])
+                )
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{file} is damaged: policy.spaces: {error!r}") from error
+        for key, ours in mine.items():
+            if _SAME.match(key) and its.get(key, ours) != ours:
+                raise ConfigError(
+                    f"start_from={file}: that run has {key}={its[key]}, and this one {key}={ours}; "
+                    "start from a run with the same algorithm, net and spaces"
+                )
+        if not hasattr(algorithm, "start_from"):
+            raise ConfigError(f"start_from={file}: {config.algo.name} has no method start_from")
+        like = copy_entries({}, algorithm.state_dict(), algorithm.learned)
+        checkpoint.check(file, state, {"algorithm": like})
+        names = algorithm.start_from(checkpoint.as_data(state["algorithm"]))
+        anew = "optimizers, schedules, counters, random streams"
+        if algorithm.replay is not None:
+            anew += f", replay buffer; the first {config.algo.random_steps:,} steps are random"
+        return f"starting from {file}, {state['env_steps']:,} steps: takes {names}; new are {anew}"
