@@ -71,6 +71,13 @@ def test_an_unknown_command_names_the_nearest(monkeypatch, capsys):
     assert error == "walle: there is no command 'speedpu'; did you mean 'speedup'?\n"
 
 
+@pytest.mark.parametrize("words", [("train", "env=cartpole"), ("learn",), ("go", "algo=sac")])
+def test_training_under_another_name_is_walle_run(words, monkeypatch, capsys):
+    assert called(*words, monkeypatch=monkeypatch) == 2
+    error = capsys.readouterr().err
+    assert error == f"walle: there is no command {words[0]!r}; did you mean 'run'?\n"
+
+
 def test_every_sweep_file_begins_with_a_question(monkeypatch, capsys):
     assert called("sweeps", monkeypatch=monkeypatch) == 0
     lines = capsys.readouterr().out.split("\n\n")[0].splitlines()

@@ -76,6 +76,7 @@ OWN = ("experiment=mine", "--config-dir", "algo=reinforce", ".name=")  # files o
 @pytest.mark.parametrize("words", sorted(set(printed_runs())), ids=" ".join)
 def test_every_run_that_a_page_prints_has_settings_that_exist(words, monkeypatch):
     monkeypatch.setenv("TOKEN", "abc")
+    monkeypatch.setattr("walle.config.checks._has_wandb_login", lambda: True)
     if any(own in word for own in OWN for word in words):
         pytest.skip("needs a file that the page tells the reader to write")
     ours = [word for word in words if "=" in word and not word.startswith("hydra")]

@@ -249,6 +249,8 @@ def test_wrong_settings_are_refused_before_the_environment_is_made():
     for entry in ("", "a,b", 'a"b', "return", "lag"):
         with pytest.raises(ConfigError, match=r"logger.info: .* is the name of another column"):
             compose([f"logger.info=['{entry}']"])
+    with pytest.raises(ConfigError, match=r"logger.info: 'x:mean' .* the name of another column"):
+        compose(["logger.info=[x:mean,x_mean]"])
     with pytest.raises(ConfigError, match=r"add it: \+env.reset_options.room="):
         compose(["env.reset_options.room=1"])
 

@@ -8,6 +8,8 @@ last checkpoint.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +25,7 @@ from walle.agent.agent import Agent
 from walle.algos import engines
 from walle.config import compose as compose_anew
 from walle.config.files import example_directory
+from walle.learning import step
 from walle.training import train
 
 compose = cache(lambda *overrides: compose_anew(list(overrides)))
@@ -260,6 +263,48 @@ def test_a_run_that_was_interrupted_before_its_first_round_goes_on(case, tmp_pat
     state = checkpoint.earlier_state(tmp_path / "resumed", print)
     assert state["iteration"] == 0
     train(config, tmp_path / "resumed", resumed=state)
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=True)
+
+
+INTERRUPTED = [
+    Case("cartpole", "ppo", more=SERIAL),
+    Case("cartpole", "ppo", more=("sampler.n=1",)),
+    Case("cartpole", "ppo", more=("sampler.n=2",)),
+    Case("cartpole", "ppo", more=(*SERIAL, "learner.n=2", "learner.shards=2")),
+    Case("pendulum", "sac", more=SERIAL),  # the rows of the round leave the buffer again
+]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] * (i > 0)) for i, case in enumerate(INTERRUPTED)],
+    ids=str,
+)
+def test_a_signal_undoes_a_long_update(case, tmp_path, monkeypatch):
+    overrides, calls, take_step = (*case.overrides, "checkpoint.every=128"), [], step.take_step
+
+    def interrupted(*arguments):
+        calls.append(0)
+        if len(calls) == 3:  # steps of the update
+            os.kill(os.getpid(), signal.SIGINT)
+        return take_step(*arguments)
+
+    iterate = Agent._iterate
+
+    def third(agent, *arguments):
+        if agent.iteration == 2:  # as after an update of more than a second
+            agent._is_long = True
+            monkeypatch.setattr(step, "take_step", interrupted)
+        iterate(agent, *arguments)
+
+    train(compose(*overrides), tmp_path / "whole")
+    monkeypatch.setattr(Agent, "_iterate", third)
+    result = train(compose(*overrides), tmp_path / "resumed")
+    monkeypatch.undo()
+    assert (result.signal, len(calls)) == (signal.SIGINT, 3)
+    state = checkpoint.earlier_state(tmp_path / "resumed", print)
+    assert state["iteration"] == 2
+    train(compose(*overrides), tmp_path / "resumed", resumed=state)
     assert_same_run(tmp_path / "whole", tmp_path / "resumed", samplers=True)
 
 

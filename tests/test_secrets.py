@@ -57,7 +57,7 @@ def test_no_file_of_a_run_that_fails_holds_the_value_and_nothing_told_wandb(tmp_
 
     monkeypatch.setattr(sinks, "WandbSink", Wandb)
     asked = [*SMALL, *KEYED, "+env.kwargs.raise_at=90", "sampler=serial", "logger=wandb"]
-    config = compose([*asked, "logger.progress=quiet"])
+    config = compose([*asked, "logger.mode=offline", "logger.progress=quiet"])
     with pytest.raises(ValueError, match="the gearbox broke"):
         train(config, tmp_path)
     assert json.loads((tmp_path / "status.json").read_text())["state"] == "failed"

@@ -77,7 +77,10 @@ def _main() -> int | None:
         return 0
     from walle.errors import nearest
 
-    print(f"walle: there is no command {name!r}; {nearest(name, _lines())}", file=sys.stderr)
+    settings = ("algo=", "env=", "env.id=", "+experiment=")
+    trains = name in ("learn", "train") or any(word.startswith(settings) for word in arguments)
+    near = "did you mean 'run'?" if trains else nearest(name, _lines())
+    print(f"walle: there is no command {name!r}; {near}", file=sys.stderr)
     return 2
 
 

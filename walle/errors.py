@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -176,6 +177,16 @@ def one_of(*choices: str, default: Any = MISSING) -> Any:
         return None if value in choices else f"is unknown; {nearest(value, choices)}"
 
     return _bounded(fault, default)
+
+
+def matching(pattern: str, demand: str) -> Any:
+    """A field whose value, or every entry of it, must match a regular expression."""
+
+    def fault(value: Any) -> str | None:
+        entries = value if isinstance(value, list) else [value]
+        return None if all(re.fullmatch(pattern, entry) for entry in entries) else demand
+
+    return _bounded(fault, MISSING)
 
 
 def check_bounds(settings: Any, group: str) -> None:

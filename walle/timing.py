@@ -83,6 +83,12 @@ class Timer:
         """The seconds since the start."""
         return (time.monotonic_ns() - self.start_ns) * 1e-9
 
+    def __str__(self) -> str:
+        """What the process does, and since when."""
+        name, seconds = self.sections[self._current], (time.monotonic_ns() - self._since) * 1e-9
+        words = {"wait_experience": "collecting", "update": "learning", "evaluate": "evaluating"}
+        return f"{words.get(name, name)} for {seconds:.0f} s"
+
     def switch(self, section: str) -> int:
         """Leaves the current section for `section`; returns the clock in nanoseconds.
 

@@ -196,7 +196,7 @@ class Training:
 
             origin = Origin(self.directory, config.algo.name, 0, config.seed)
             policy = policy_from(self._algorithm, environment.env, environment.lane, origin)
-            ending = ".gif" if logger.name == "tensorboard" else ".mp4"
+            ending = ".gif" if "tensorboard" in logger.names else ".mp4"
             self._film = film_while_learning(self.directory, ending, policy, logger.video_steps)
 
     def _checked_lanes(self, resumed: dict[str, Any]) -> list[LaneBlock]:
@@ -204,12 +204,13 @@ class Training:
         algorithm, lanes = self._algorithm, self.config.lanes
         tracker = EpisodeTracker(range(lanes), 1)
         snapshot = {"version": 0, "vector": algorithm.snapshot().vector}
+        lengths = dict.fromkeys(("iterations", "episodes", "timing", "eval"), 0)
         like: dict[str, Any] = {
             "algorithm": algorithm.state_dict(),
             "snapshot": snapshot,
             "live": [snapshot] * len(resumed["live"]),
             "lanes": [{"round": 0}] * len(resumed["lanes"]),
-            "recorder": {"tracker": tracker.state_dict(), "eval_mean": None, "lengths": {}},
+            "recorder": {"tracker": tracker.state_dict(), "eval_mean": None, "lengths": lengths},
             **dict.fromkeys(("iteration", "version", "evaluations"), 0),
             "evaluation_is_due": False,
             "best": resumed.get("best") and 0.0,  # None before the first evaluation
@@ -351,13 +352,12 @@ class Training:
         environment, algorithm, resumed = self.environment, self._algorithm, self.resumed
         settings, logger, lag = asdict(config), config.logger, config.sampler.lag
         options = {**logger.options, "job_type": config.algo.name}
-        resumed_at = self._env_steps if resumed else None
         recorder = Recorder(
             directory=directory,
             timer=timer,
             tracker=EpisodeTracker(sampling.owners, logger.return_window, environment.env.info),
             lock_step=lag.lock_step,
-            sinks=make_sinks(logger.name, directory, settings, options, resumed_at),
+            sinks=make_sinks(logger.names, directory, settings, options, resumed),
             progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
             trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
             video_is_due=Every(logger.video_every, self._env_steps),

@@ -1,9 +1,12 @@
 """The returns on the bar and in the last line of a run."""
 
+import threading
+
 import pytest
 
-from walle.agent.recorder import describe
+from walle.agent.recorder import Progress, describe
 from walle.system.format import return_text
+from walle.timing import AGENT_SECTIONS, Timer
 from walle.training import RunResult
 
 
@@ -27,3 +30,21 @@ def test_a_narrow_terminal_shows_the_first_parts() -> None:
     assert describe(row, 500.0, len(whole)) == whole
     assert describe(row, 500.0, 36) == "eval 500.0  return 61.2"
     assert describe(row, 500.0, 3) == "eval 500.0"
+
+
+@pytest.mark.parametrize("kind", ["lines", "bar"])
+def test_a_long_round_shows_what_it_does(kind, capfd):
+    timer, described = Timer(AGENT_SECTIONS), threading.Event()
+    progress = Progress(kind, 100, every_s=0.01)
+
+    def doing():
+        described.set()
+        return f"round 7: {timer}"
+
+    timer.switch("update")
+    progress.doing = doing
+    assert described.wait(60)
+    described.clear()
+    assert described.wait(60)  # the first one has been printed
+    progress.close()
+    assert "round 7: learning for 0 s" in "".join(capfd.readouterr())

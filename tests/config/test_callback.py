@@ -33,7 +33,7 @@ def planned(tmp_path, monkeypatch, command, capsys):
     def _planned(*arguments):
         capsys.readouterr()
         command(*arguments, DRY)
-        lines = [line for line in capsys.readouterr().out.splitlines() if "] run " in line]
+        lines = [line for line in capsys.readouterr().out.splitlines() if "][walle] run " in line]
         return sorted(line.rpartition(": ")[2] for line in lines)
 
     return _planned

@@ -28,6 +28,16 @@ from walle.errors import ConfigError
             "env=Blackjack-v1",
             "env=Blackjack-v1 does not exist; did you mean env=gym env.id=Blackjack-v1?",
         ),
+        ("env=mine:Cart", "env=mine:Cart does not exist; did you mean env=gym env.id=mine:Cart?"),
+        ("env=a.b.Cart", "env=a.b.Cart does not exist; did you mean env=gym env.id=a.b:Cart?"),
+        (
+            "env=ALE/Pong-v5",
+            "env=ALE/Pong-v5 does not exist; did you mean env=gym env.id=ALE/Pong-v5?",
+        ),
+        (
+            "env=dm_control/walker-walk-v0",
+            "env=dm_control/walker-walk-v0 does not exist; did you mean env=gym env.id=dm_control",
+        ),
         ("env=hoper", "env=hoper does not exist; did you mean 'hopper'?"),
         ("env=zzzz", "env=zzzz does not exist; choose one of: acrobot, ant"),
     ],

@@ -114,6 +114,19 @@ def test_slow_passes_its_step_on():
         (["algo=ppo_kl", "algo.eta=-1"], r"algo.eta=-1.0 must not be negative"),
         (["logger.print_every_s=0"], r"logger.print_every_s=0.0 must be positive"),
         (["logger=wandb", "logger.mode=offlin"], r"did you mean 'offline'"),
+        (["logger=wandb", "logger.project=a/b c"], r"logger.project='a/b c' needs 1 to 128 char"),
+        (
+            ["logger=wandb", f"logger.tags=[a,{80 * 't'}]"],
+            r"logger.tags=\['a', 't+'\] needs 1 to 64",
+        ),
+        (["logger=[wandb,tensorboard]", "logger.project=a%b"], r"logger.project='a%b' needs 1 to"),
+        (["eval=null"], r"eval=null: .* type eval.every=null for none, or eval.every=STEPS$"),
+        (["eval=false"], r"eval=False: eval holds settings; type eval.every=null"),
+        (["eval=5000"], r"eval=5000: eval holds settings; .* eval.every=STEPS$"),
+        (
+            ["checkpoint=runs/last.pt"],
+            r"checkpoint=runs/last.pt: .* to resume a run type resume=DIR",
+        ),
         (["+env.step_ms=3"], r"env.step_ms is not a setting; choose one of: env.action"),
         (["~env"], r"env has no value; give one: env="),
         (["~seed"], r"seed has no value; give one: seed="),
@@ -128,6 +141,39 @@ def test_a_logger_without_its_package_is_refused(monkeypatch):
     monkeypatch.setattr("walle.config.checks.find_spec", lambda _: None)
     with pytest.raises(ConfigError, match=r"logger=wandb needs .* install walle\[wandb\]"):
         compose(["logger=wandb"])
+
+
+@pytest.mark.parametrize("found", [False, True])
+def test_wandb_without_a_login_is_refused(monkeypatch, found):
+    wandb = pytest.importorskip("wandb")
+
+    def login(**_):
+        if found:
+            raise wandb.errors.AuthenticationError("API key must have 40 characters")
+        return False
+
+    monkeypatch.setattr(wandb, "login", login)
+    with pytest.raises(ConfigError, match=r"no valid W&B login .* or use logger.mode=offline$"):
+        compose(["logger=wandb"])
+    assert compose(["logger=wandb", "logger.mode=offline"]).logger.names == ["wandb"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "names"),
+    [
+        ("[tensorboard,wandb]", ["tensorboard", "wandb"]),
+        ("[wandb,tensorboard]", ["tensorboard", "wandb"]),
+        ("[wandb,files]", ["wandb"]),
+        ("[tensorboard,files]", ["tensorboard"]),
+        ("tensorboard", ["tensorboard"]),
+        ("files", []),
+    ],
+)
+def test_every_logger_of_a_list_is_used(chosen, names):
+    offline = ["logger.mode=offline"] if "wandb" in names else []
+    logger = compose([f"logger={chosen}", *offline]).logger
+    assert logger.names == names
+    assert not {"names", "tensorboard"} & logger.options.keys()
 
 
 def test_the_hash_is_of_what_decides_the_result():

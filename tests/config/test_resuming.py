@@ -139,6 +139,9 @@ def test_another_logger_may_follow():
     )
     assert (found.logger.name, found.logger.progress) == ("tensorboard", "lines")
     assert found.logger.return_window == 7
+    both = "logger=[tensorboard,wandb]", "logger.mode=offline"
+    for run in (RUN, [*RUN, "logger=tensorboard"], [*RUN, *both]):
+        assert resumed(both, run).logger.names == ["tensorboard", "wandb"]
 
 
 def test_changes_that_cannot_work_are_refused_as_ever():
@@ -162,6 +165,7 @@ def test_changes_that_cannot_work_are_refused_as_ever():
         ("algo=ppo_kl", "sampler.max_lag=1"),
         ("logger=wandb", "logger.mode=offline"),
         ("logger=tensorboard",),
+        ("logger=[tensorboard,wandb]", "logger.mode=offline"),
         ("sampler=serial",),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.envs.observations import ObservationRows, has_image, image_of
+from walle.envs.observations import ObservationRows, flatten_batch, has_image, image_of
 from walle.envs.probe import probe
 from walle.errors import ConfigError, RolloutError
 from walle.nets.features import Convolutions, Encoder
@@ -221,3 +221,17 @@ def test_real_pixels_lie_at_any_byte_and_must_be_finite():
     depth[3, 4, 1] = np.inf
     with pytest.raises(RolloutError, match="an observation with inf"):
         rows.pack((np.ones((37, 37), np.uint8), depth))
+
+
+def test_a_batch_is_flattened_as_gymnasium_flattens_each_observation():
+    inner = {"b": gym.spaces.Discrete(3, start=-1), "a": gym.spaces.Box(-1.0, 1.0, (2, 2))}
+    parts = {"flags": gym.spaces.MultiBinary((2, 3)), "in": gym.spaces.Dict(inner)}
+    space = gym.spaces.Dict({**parts, "scalar": gym.spaces.Box(0.0, 1.0, ())})
+    space.seed(0)
+    single = [space.sample() for _ in range(4)]
+    batch = {name: np.stack([obs[name] for obs in single]) for name in ("flags", "scalar")}
+    batch["in"] = {name: np.stack([obs["in"][name] for obs in single]) for name in inner}
+    expected = [gym.spaces.flatten(space, obs) for obs in single]
+    assert np.array_equal(flatten_batch(space, batch), expected)
+    states = flatten_batch(gym.spaces.Discrete(4, start=2), np.array([2, 5]))
+    assert states.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]

@@ -1,7 +1,9 @@
 """Wrappers by name, in order and with arguments; the modules of ids."""
 
+import re
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -20,6 +22,7 @@ from walle.errors import ConfigError
 from walle.policy.export import export
 from walle.training import train
 
+ROOT = Path(__file__).resolve().parents[2]
 STACKED = ["TimeAwareObservation", {"name": "FrameStackObservation", "stack_size": 3}]
 
 
@@ -161,6 +164,7 @@ def test_a_run_with_wrappers_is_the_same_for_two_samplers_and_resumed_and_its_po
         ("Taxi-v3", "env.id='Taxi-v3': .*; use env.id=Taxi-v4$"),
         ("CartPole-v7", "; use env.id=CartPole-v1$"),
         ("tests.toy:Counter-v8", "; use env.id=tests.toy:Counter-v0$"),
+        ("tests.toy.Counter", "A class or function of your own is .*: env.id=tests.toy:Counter$"),
         ("ALE/Pong-v5", "'ale_py:ALE/Pong-v5' needs a package: pip install ale-py"),
         ("dm_control/walker-walk-v0", r"pip install 'shimmy\[dm-control\]'"),
         ("BabyAI-GoToRedBall-v0", "pip install minigrid"),
@@ -209,3 +213,18 @@ def test_a_package_that_fails_beside_the_newest_mujoco_names_the_older_one(tmp_p
     with pytest.raises(ConfigError, match=r"AttributeError: cam_.*MuJoCo 4.0.0: .*'mujoco<4'$"):
         probe(EnvSpec("dm_control/toy-v0"), 0)
     gym.registry.pop("dm_control/toy-v0")
+
+
+def test_the_wrapper_of_the_page_works_as_it_is_typed_there_and_in_its_file(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "environments.md").read_text()
+    blocks = dict(re.findall(r"^```(python|yaml)\n(.*?)^```", page, re.M | re.S))
+    (tmp_path / "rewards.py").write_text(blocks["python"])
+    (tmp_path / "conf" / "env").mkdir(parents=True)
+    (tmp_path / "conf" / "env" / "careful.yaml").write_text(blocks["yaml"])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    typed = re.search(r"walle run env=cartpole '(env.wrappers=.*)'", page)[1]
+    for words in (["env=cartpole", typed], ["env=careful", f"hydra.searchpath=[{tmp_path}/conf]"]):
+        lanes = make_lanes(EnvSpec.of(compose(words).env, "mlp"), [0], 0)
+        assert lanes.reset().shape == (1, 5)
+        assert lanes.step(np.array([0])).reward == [0.5]

@@ -49,12 +49,15 @@ def test_wrong_settings_fail_before_anything_starts(app, setting, message):
 
 def test_the_application_may_refuse_configs_before_any_job_starts(app):
     (app.directory / "rules.py").write_text(
-        "def check(cfg):\n    if cfg.job > 1: raise ValueError(f'job={cfg.job} is above 1')\n"
+        "def check(cfg):\n"
+        "    if cfg.job > 1 or not cfg.do: raise ValueError(f'job={cfg.job} is above 1')\n"
     )
     code, output = app.run("job=0,1,2,3", "hydra.launcher.validate=rules.check")
     assert code == 2
     assert "job=2: job=2 is above 1" in output
     assert "job=3: job=3 is above 1" in output
+    code, output = app.run("job=0,1,2,3", "do=${z}", "hydra.launcher.validate=rules.check")
+    assert (code, output.count("not found")) == (2, 1)  # what is wrong in every job
     assert app.ran() == []
 
 

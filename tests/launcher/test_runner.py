@@ -63,7 +63,8 @@ def test_retries_and_the_limit_on_failures(app):
     assert "  #1-2: not started" in output
     code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.max_failures=2", *one)
     assert app.ran() == [0, 1]
-    assert "#1 failed: ValueError: the cause (exit code 1)" in output
+    assert "#0 failed: ValueError: the cause (exit code 1)" in output
+    assert "#1 failed: as #0 (exit code 1)" in output
 
 
 def test_a_broken_sweep_with_retries_ends_at_the_limit_on_failures(app):
@@ -72,6 +73,32 @@ def test_a_broken_sweep_with_retries_ends_at_the_limit_on_failures(app):
     assert code == 1
     assert app.ran() == [0, 0, 1, 1]
     assert "2 failed: the 4 jobs still waiting will not be started" in output
+
+
+def test_a_sweep_whose_jobs_fail_alike_stops_after_three_with_one_message(app):
+    text = (app.directory / "app.py").read_text()
+    text = text.replace(
+        'ValueError("the cause")', 'ValueError(f"cause {time.time()}\\nthe fix")', 1
+    )
+    (app.directory / "app.py").write_text(text)
+    one = "hydra.launcher.cores=[0]"
+    code, output = app.run("job=range(6)", "do=raise", one)
+    assert code == 1
+    assert app.ran() == [0, 1, 2]
+    alike = "3 failed alike (hydra.launcher.max_failures=N allows more): the 3 jobs still waiting"
+    assert alike in output
+    assert output.count("    | the fix") == 1
+    assert [output.count(f"#{n} failed: as #0 (exit code 1)") for n in (1, 2)] == [1, 1]
+    code, output = app.run("job=range(4)", "do=raise", one, "hydra.launcher.max_failures=9")
+    assert app.ran() == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("others", ["nothing", "sys_exit"])
+def test_a_sweep_whose_jobs_differ_runs_them_all(app, others):
+    settings = ("hydra.launcher.cores=[0]", "hydra.launcher.order=given")
+    app.run("job=range(4)", f"do={others},raise", *settings)
+    assert len(app.ran()) == 8
 
 
 def test_no_job_is_tried_again_after_the_limit_on_failures(app):

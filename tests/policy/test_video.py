@@ -244,7 +244,8 @@ def test_tensorboard_gets_a_moving_picture(trained_with):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     directory = trained_with("env=pendulum", "logger=tensorboard")
-    events = EventAccumulator(str(directory / "tensorboard")).Reload()
+    (named,) = (directory / "tensorboard").iterdir()
+    events = EventAccumulator(str(named)).Reload()
     first, last = events.Images("eval/video")
     assert (first.step, last.step, last.width, last.height) == (128, 256, 480, 360)
     assert last.encoded_image_string == (directory / "videos" / "256.gif").read_bytes()

@@ -32,11 +32,12 @@ def signals(monkeypatch):
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_the_first_signal_asks_for_an_orderly_end(signals, number):
+def test_the_first_signal_asks_for_an_orderly_end_and_is_answered(signals, number, capfd):
     assert not signals.arrived()
     signal.raise_signal(number)
     assert signals.received == number
     assert signals.waitable.poll()
+    assert capfd.readouterr().out.startswith("\nstopping, with a checkpoint; a second")
 
 
 @pytest.mark.parametrize("first", ENDING)

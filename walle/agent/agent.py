@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from walle.agent.callback import CheckpointInfo, EndInfo, EvaluationInfo, Info, RoundInfo
 from walle.agent.callbacks import Callbacks, stop_reason
-from walle.agent.checkpoint import CheckpointFiles
+from walle.agent.checkpoint import CheckpointFiles, as_data
 from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
@@ -59,7 +59,9 @@ class Agent:
         self._evaluations = 0
         self.best: float | None = None  # the highest mean return of an evaluation
         self._is_unfinished = False  # whether an evaluation was interrupted, and must be repeated
+        self._is_long = True  # whether updates may last a second, so that signals undo them
         self.sampling.events.listen(self.recorder.news)
+        self.recorder.progress.doing = lambda: f"round {self.iteration + 1}: {self.timer}"
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -67,7 +69,7 @@ class Agent:
         The state between two iterations is saved, however the run ends.
 
         Raises:
-            Interrupted: a signal arrived while the agent compiled or waited for a round.
+            Interrupted: a signal arrived while the agent compiled, waited or took a long update.
         """
         try:
             # Version 0, or those that samplers may still act under; they collect during warm-up.
@@ -110,19 +112,20 @@ class Agent:
 
     def _iterate(self, total_steps: int, signals: Signals) -> None:
         self.timer.switch("wait_experience")
-        before = self.state_dict() if self.undo else None
+        before = self.state_dict() if self.undo or self._is_long else None
+        before = as_data(before) if self._is_long else before  # an update may change its tensors
         round_ = self.sampling.receive()
         failed: Exception | None = None
         # An iteration counts completely or not at all. After an error `run` saves the state before
         # it; if that was not kept, the checkpoint on the disk remains.
         self._state_to_save = lambda: before
         lag = self._version - round_.rollout.policy_version
-        self.timer.switch("update")
-        with self.sampling.busy():
+        start_ns = self.timer.switch("update")
+        with self.sampling.busy(), signals.breaking_off() if self._is_long else nullcontext():
             for rollout in round_.dropped or ():
                 self.algorithm.skip(rollout)
             metrics = self.algorithm.update(round_.rollout._replace(lag=lag))
-        self.timer.switch("other")
+        self._is_long = self.timer.switch("other") - start_ns > 1e9
         if self.quota is not None:
             self.quota.observe(round_.rollout)
         self.env_steps += round_.rollout.env_steps

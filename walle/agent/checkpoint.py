@@ -149,6 +149,8 @@ def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
             yield f"{field} has numbers that are not finite"
         elif (is_count or type(like) is int) and (numbers < 0).any():
             yield f"{field} is negative"
+    elif isinstance(like, list) and len(found) > len(like) > 0:
+        yield f"{field} has {len(found)} entries, and this run has {len(like)}"
     parts = _parts(found)
     for key, part in _parts(like).items():
         name = f"{field}.{key}" if field else f"{key}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -60,6 +61,7 @@ class EpisodeTracker:
         self._recent_lengths: deque[int] = deque(maxlen=window)
         self._columns = [InfoColumn.of(entry) for entry in info]
         self._sums = {c.column: LaneReturns(len(sampler_of_lane)) for c in self._columns}
+        # the values of the info's columns in the last episodes
         self.recent_info = {c.column: deque[float](maxlen=window) for c in self._columns}
         self.count = self.faults = 0
 
@@ -313,7 +315,9 @@ class Progress:
         if kind == "auto":
             kind = "bar" if sys.stderr.isatty() else "lines"
         self._kind, self._total, self._every_s = kind, total_steps, every_s
-        self._next = time.monotonic()
+        self._next = self._shown = time.monotonic()
+        self.doing: Callable[[], str] = str  # describes what the agent does, and since when
+        self._closed = threading.Event()
         if kind == "bar":
             from rich import progress
             from rich.console import Console
@@ -328,6 +332,15 @@ class Progress:
             )
             self._task = self._bar.add_task("starting", total=total_steps)
             self._bar.start()
+        if kind != "quiet":
+            threading.Thread(target=self._watch, name="walle-progress", daemon=True).start()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(self._every_s):
+            if self._kind == "bar" and time.monotonic() - self._shown > self._every_s:
+                self._bar.update(self._task, description=self.doing())
+            elif time.monotonic() - self._shown > self._every_s:
+                print(self.doing(), flush=True)
 
     def say(self, line: str) -> None:
         """Prints a line on stdout at once."""
@@ -336,6 +349,7 @@ class Progress:
 
     def show(self, row: Row, eval_mean: float | None) -> None:
         """Shows a row of iterations.csv, and the mean return of the last evaluation."""
+        self._shown = time.monotonic()
         if self._kind == "bar":
             text = describe(row, eval_mean, self._bar.console.width - _BESIDE)
             self._bar.update(self._task, completed=row["env_steps"], description=text)
@@ -346,6 +360,7 @@ class Progress:
 
     def close(self) -> None:
         """Leaves the bar on the terminal, in its normal state."""
+        self._closed.set()
         if self._kind == "bar":
             self._bar.stop()
 

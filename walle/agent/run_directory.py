@@ -32,7 +32,7 @@ from walle.timing import timestamp
 
 FAILURE = "failure.txt"
 _HYDRA = ".hydra"
-_RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "videos")
+_RUN_FILES = ("*.csv", "run.json", FAILURE, "checkpoints", "tensorboard", "videos", "wandb")
 
 
 def write_provenance(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.agent.csv_file import Row
 from walle.system.identity import flatten
-from walle.system.run_files import read_status, update_status
+from walle.system.run_files import read_status, set_aside, update_status
 
 _NOT_OF_THE_EXPERIMENT = ("name", "resume", "logger")  # where a run reports, not what it does
 # They follow from batch_size, lag and total_steps.
@@ -133,7 +135,7 @@ class Sink(ABC):
     _speed: Speed
 
     def iteration(self, row: Row, info: Collection[str] = ()) -> None:
-        """Logs the numbers of iterations.csv in their sections; `info` are those of the info."""
+        """Logs the numbers of iterations.csv in their sections; `info` names those of the info."""
         self._speed.add(row)
         numbers = _numbers({**row, "env_steps": None})
         self.log({f"{section(k, info)}/{k}": x for k, x in numbers.items()}, row["env_steps"])
@@ -162,7 +164,7 @@ class TensorBoardSink(Sink):
     def __init__(
         self, directory: Path, described: Description, resumed_at: int | None = None
     ) -> None:
-        """Writes event files into `directory`, the settings of the run first.
+        """Writes event files, the settings of the run first, into a directory named after the run.
 
         TensorBoard drops the data of earlier files after step `resumed_at`, the checkpoint's,
         because the resumed run repeats those steps.
@@ -171,6 +173,9 @@ class TensorBoardSink(Sink):
         from torch.utils.tensorboard import summary as summaries
 
         self._speed = Speed()
+        earlier = [path.parent for path in directory.rglob("events.*")]
+        name = described.name.replace("/", "_").encode()[:200].decode(errors="ignore")
+        directory = earlier[0] if earlier else directory / name  # the run's name in TensorBoard
         purge_step = None if resumed_at is None else resumed_at + 1
         writer: Any = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
         hparams: Any = summaries.hparams
@@ -219,29 +224,48 @@ class WandbSink(Sink):
         earlier = (read_status(directory).get("wandb") or {}).get("id")
         arguments = {
             **options,
-            "name": os.environ.get("WANDB_NAME") or described.name[:128],  # W&B takes no more
-            "group": options["group"] or described.sweep,
-            "tags": sorted({*described.tags, *options["tags"]}),
+            "name": (os.environ.get("WANDB_NAME") or described.name)[:128],  # W&B takes no more
+            "group": (options["group"] or described.sweep or "")[:128] or None,
+            "tags": sorted({*(tag[:64] for tag in described.tags), *options["tags"]}),
+            "resume": "allow" if earlier and options["mode"] != "offline" else None,
             "config": described.settings,
         }
-        self._run: Any = wandb.init(
-            dir=str(directory), id=earlier, resume="allow" if earlier else None, **arguments
-        )
+        set_aside(directory, ["wandb/offline-run-*"])  # which cannot grow: the new one replaces it
+        self._run: Any = wandb.init(dir=str(directory), id=earlier, **arguments)
         url = None if self._run.offline else self._run.url
         about = {"id": self._run.id, "url": url, "group": arguments["group"]}
         update_status(directory, wandb=about)
         self._run.define_metric("env_steps", hidden=True)
         self._run.define_metric("*", step_metric="env_steps")
 
+    def repeat(self, directory: Path, resumed: Mapping[str, Any]) -> None:
+        """Logs the rows and videos up to the checkpoint `resumed` into a new W&B run."""
+        entries: list[tuple[float, Callable[[], None]]] = [
+            (int(path.stem), partial(self.video, int(path.stem), path))
+            for path in (directory / "videos").glob("[0-9]*")
+            if int(path.stem) <= resumed["env_steps"]
+        ]
+        iteration = partial(self.iteration, info=read_status(directory).get("info") or ())
+        for name, log in (("eval", self.evaluation), ("iterations", iteration)):
+            if length := resumed["recorder"]["lengths"].get(name):
+                text = (directory / f"{name}.csv").read_bytes()[:length].decode()
+                for cells in csv.DictReader(text.splitlines()):
+                    row = {key: float(cell) for key, cell in cells.items() if cell}
+                    entries.append((row["env_steps"], partial(log, row)))
+        for _, log_again in sorted(entries, key=lambda entry: entry[0]):
+            log_again()
+        self._speed = Speed()
+
     def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
         """Logs a row."""
         self._run.log({**numbers, "env_steps": env_steps})
 
     def video(self, env_steps: int, path: Path) -> None:
-        """Shows an MP4 under eval/."""
+        """Shows an MP4 or a GIF under eval/."""
         import wandb
 
-        self._run.log({"eval/video": wandb.Video(str(path), format="mp4"), "env_steps": env_steps})
+        video = wandb.Video(str(path), format=path.suffix[1:])
+        self._run.log({"eval/video": video, "env_steps": env_steps})
 
     def close(self, row: Row) -> None:
         """Writes the summary and ends the run."""
@@ -250,15 +274,19 @@ class WandbSink(Sink):
 
 
 def make_sinks(
-    kind: str,
+    names: Sequence[str],
     directory: Path,
     config: Mapping[str, Any],
     options: Mapping[str, Any],
-    resumed_at: int | None = None,
+    resumed: Mapping[str, Any] | None = None,
 ) -> list[Sink]:
-    """The sinks of `logger.name`; `options` are arguments of `wandb.init`."""
-    if kind == "tensorboard":
-        return [TensorBoardSink(directory / "tensorboard", describe(directory, config), resumed_at)]
-    if kind == "wandb":
-        return [WandbSink(directory, describe(directory, config), options)]
-    return []
+    """The sinks `names`; `options` are arguments of `wandb.init`, `resumed` is a checkpoint."""
+    described, sinks = describe(directory, config), list[Sink]()
+    if "tensorboard" in names:
+        at = resumed["env_steps"] if resumed else None
+        sinks.append(TensorBoardSink(directory / "tensorboard", described, at))
+    if "wandb" in names:
+        sinks.append(wandb := WandbSink(directory, described, options))
+        if resumed and not wandb._run.resumed:  # else they are there
+            wandb.repeat(directory, resumed)
+    return sinks

@@ -37,8 +37,10 @@ def checked(config: Config) -> Config:
         if config.callbacks.count(name) > 1:
             raise ConfigError(f"callbacks has {name} twice; name each callback once")
         imported("callbacks", name, CALLBACK_METHODS, "derive it from walle.Callback")
+    columns = [*_COLUMNS, *(InfoColumn.of(entry).column for entry in config.logger.info)]
     for entry in config.logger.info:
-        if not entry or set(entry) & set(',"\r\n') or InfoColumn.of(entry).column in _COLUMNS:
+        same = columns.count(InfoColumn.of(entry).column) > 1
+        if not entry or set(entry) & set(',"\r\n') or same:
             raise ConfigError(
                 f"logger.info: {entry!r} has a comma or a quote, or is the name of another column: "
                 "put the number into info under another name"
@@ -60,11 +62,16 @@ def checked(config: Config) -> Config:
 
 
 def _check_machine(config: Config) -> None:
-    logger = config.logger.name
-    if logger != "files" and find_spec(logger) is None:
+    for logger in config.logger.names:
+        if find_spec(logger) is None:
+            raise ConfigError(
+                f"logger={logger} needs a package that is missing; install walle[{logger}], or use "
+                "logger=files"
+            )
+    if config.logger.options.get("mode") == "online" and not _has_wandb_login():
         raise ConfigError(
-            f"logger={logger} needs a package that is missing; install walle[{logger}], or use "
-            "logger=files"
+            "logger=wandb: there is no valid W&B login here; type `wandb login`, set WANDB_API_KEY "
+            "or use logger.mode=offline"
         )
     steps = config.logger.video_steps
     if steps is not None and config.logger.video_every is None:
@@ -88,6 +95,15 @@ def _check_machine(config: Config) -> None:
     count = torch.cuda.device_count()
     if chosen.type == "cuda" and (chosen.index or 0) >= count:
         raise ConfigError(f"device={device!r}: torch sees {count} CUDA devices; use device=cpu")
+
+
+def _has_wandb_login() -> bool:
+    import wandb
+
+    try:
+        return bool(wandb.login(prompt=False, verify=False))
+    except wandb.Error:  # what is set cannot be a key
+        return False
 
 
 def _checked_sampler(config: Config) -> Config:

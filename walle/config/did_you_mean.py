@@ -22,6 +22,7 @@ from yaml import YAMLError
 from walle.config.files import algorithms, config_directory, sweeps_directory
 from walle.config.schemas import LACKS, REMOVED, Config
 from walle.errors import nearest
+from walle.system.importing import with_colon, with_module
 
 _SEVERAL = "Ambiguous value for argument "
 
@@ -161,13 +162,15 @@ def misplaced(algorithm: str) -> str:
 def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
     """Explains a file of conf/ or sweeps/ that does not exist, such as env/Ant-v5 or my_sweep."""
     group, _, name = missing.rpartition("/")
+    if missing.startswith("env/"):  # whose ids may have slashes too: ALE/Pong-v5
+        group, _, name = missing.partition("/")
     if not group:
         files = [*sweeps_directory().glob("*.yaml"), config_directory() / "config.yaml"]
         near = nearest(name, [file.stem for file in files])
         return f"-cn {name}: no sweep has that name; {near} (`walle sweeps` lists their questions)"
-    if not options:
+    if not options and group != "env":
         return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
-    choices = [option for option in options if not option.endswith("_schema")]
+    choices = [option for option in options or () if not option.endswith("_schema")]
     near = (_environment(name) if group == "env" else None) or nearest(name, choices)
     if group == "experiment" and near.startswith("did"):
         near += f" There are: {', '.join(sorted(choices))}"
@@ -184,4 +187,6 @@ def _environment(name: str) -> str | None:
             return f"did you mean env={file.stem}?"
     from gymnasium import registry
 
-    return f"did you mean env=gym env.id={name}?" if name in registry else None
+    env_id = with_colon(name)
+    is_id = {":", "/"} & {*env_id} or name in registry or with_module(name) != name
+    return f"did you mean env=gym env.id={env_id}?" if is_id else None

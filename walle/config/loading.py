@@ -132,8 +132,9 @@ def resumed_config(
         key = override.key_or_group
         if key == "resume" or key.startswith("hydra."):
             continue
-        is_choice = key in (*GROUPS, "algo") and isinstance(override.value(), str)
-        path = f"{key}.name" if is_choice else key
+        choice = override.value()  # a list of loggers is compared whole
+        is_choice = key in (*GROUPS, "algo") and isinstance(choice, str | list)
+        path = f"{key}.name" if is_choice and isinstance(choice, str) else key
         before, typed = OmegaConf.select(settings, path), OmegaConf.select(composed, path)
         if typed == before or (key == "start_from" and typed and os.path.abspath(typed) == before):
             continue
@@ -194,6 +195,12 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schema(group: str, composed: DictConfig) -> type:
+    if not isinstance(node := composed[group], DictConfig):  # eval=null, checkpoint=FILE
+        shown, fix = "null" if node is None else node, "; to resume a run type resume=DIR"
+        raise ConfigError(
+            f"{group}={shown}: {group} holds settings; type {group}.every=null for none, or "
+            f"{group}.every=STEPS{fix if group == 'checkpoint' else ''}"
+        )
     if OmegaConf.is_missing(composed[group], "name"):
         raise ConfigError(f"{group}.name has no value; give one: {group}.name=module:Class")
     name = str(composed[group].get("name", ""))
@@ -210,6 +217,8 @@ def _schema(group: str, composed: DictConfig) -> type:
         raise ConfigError(
             f"net.name={name!r} is unknown; {near} (a class of your own: module:Class)"
         )
+    if group == "logger" and "entity" in composed.logger:
+        name = "wandb"  # among others, as in logger=[wandb,tensorboard]
     return VARIANTS.get((group, name), GROUPS[group])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-from walle.errors import not_negative, one_of, positive
+from walle.errors import matching, not_negative, one_of, positive
 from walle.types import Lag
 
 
@@ -146,6 +146,13 @@ class LoggerConfig:
     print_every_s: float = positive()
     video_every: int | None = positive()
     video_steps: int | None = positive()
+    tensorboard: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """The loggers besides the files: logger=[tensorboard,wandb] has both, in either order."""
+        both = {"tensorboard": self.tensorboard, "wandb": isinstance(self, WandbConfig)}
+        return [name for name, chosen in both.items() if chosen or name == self.name]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -158,10 +165,10 @@ class LoggerConfig:
 class WandbConfig(LoggerConfig):
     """Settings in conf/logger/wandb.yaml."""
 
-    project: str
+    project: str = matching(r"[^/\\#?%:]{1,128}", "needs 1 to 128 characters, none of / \\ # ? % :")
     entity: str | None
     group: str | None
-    tags: list[str]
+    tags: list[str] = matching(".{1,64}", "needs 1 to 64 characters in each")
     mode: str = one_of("online", "offline", "disabled")
 
 

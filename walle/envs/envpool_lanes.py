@@ -14,12 +14,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from walle.envs.gymnasium_lanes import flattened
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, numbers_in, supported_actions
+from walle.envs.observations import ObservationRows, flatten_batch
 from walle.errors import ConfigError, nearest
 from walle.streams import Role, env_seed
 from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
 
-_SET_BY_WALLE = ("batch_size", "env_type", "max_episode_steps", "num_envs", "num_threads", "seed")
+_SET_BY_WALLE = {"batch_size", "env_seed", "env_type", "gym_reset_return_info"}
+_SET_BY_WALLE |= {"max_episode_steps", "num_envs", "num_threads", "seed"}
+_SIZES = {"frame_skip", "frame_stack", "img_height", "img_width", "stack_num"}
+_NO_LIMIT = 2**31 - 1  # of the steps of an episode
 
 
 class EnvpoolLanes:
@@ -34,24 +39,17 @@ class EnvpoolLanes:
 
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         self._lanes = list(lanes)
-        # EnvPool takes seeds of 31 bits.
-        seeds = [env_seed(seed, lane, role) >> 1 for lane in self._lanes]
-        self._pool = _make_pool(spec, seeds)
-        where = f"env.backend=envpool: {spec.id}"
-        space = self._pool.observation_space
-        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
-            raise ConfigError(
-                f"{where} has observations {space}; walle takes one-dimensional Box observations"
-                " from EnvPool"
-            )
-        self.observation_space = space
+        seeds = [env_seed(seed, lane, role) for lane in self._lanes]
+        single = EnvpoolEnv(spec, _make_pool(spec, seeds))
+        self._pool, self._space = single.pool, single.observation_space
+        self.observation_space: Any = flattened(single, spec).observation_space
         self.env_action_space = supported_actions(
-            self._pool.action_space, where, "use env.backend=gymnasium with a wrapper"
+            single.action_space,
+            f"env.backend=envpool: {spec.id}",
+            "use env.backend=gymnasium with a wrapper",
         )
-        self.action_space, _, self._shape = from_zero(self.env_action_space)  # they start at 0
-        discrete = isinstance(self.action_space, gym.spaces.Discrete)
-        self._action_dtype = np.int32 if discrete else self.action_space.dtype
-        self.episode_limit: int | None = int(self._pool.spec.config.max_episode_steps)
+        self.action_space, self._first_action, _ = from_zero(self.env_action_space)
+        self.episode_limit = single.episode_limit
         self._names = [InfoColumn.of(entry).name for entry in spec.info]
 
     def __len__(self) -> int:
@@ -65,16 +63,13 @@ class EnvpoolLanes:
         """Starts a new episode in every lane; returns [L, O]."""
         if seeds is not None:
             raise ConfigError("env.backend=envpool cannot start an episode from a new seed")
-        obs: AnyArray = self._pool.reset()[0].copy()
-        return obs
+        return self._rows(self._pool.reset()[0]).copy()
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:  # noqa: ARG002
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
-        action = np.ascontiguousarray(action, self._action_dtype)
-        if self._shape is not None:
-            action = action.reshape(len(self), *self._shape)
-        result = self._pool.step(action)
-        obs, reward, terminated, truncated, infos = result
+        result = _apply(self._pool, action + self._first_action)
+        given, reward, terminated, truncated, infos = result
+        obs = self._rows(given)
         terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
         numbers = None
         if self._names:  # infos have arrays with the lanes first
@@ -85,8 +80,13 @@ class EnvpoolLanes:
             return Step(obs, reward, terminated, truncated, None, numbers)
         following = obs.copy()
         first, info = self._pool.reset(ended)
-        following[info["env_id"]] = first
+        following[info["env_id"]] = self._rows(first)
         return Step(following, reward, terminated, truncated, obs, numbers)
+
+    def _rows(self, obs: Any) -> AnyArray:
+        if isinstance(self.observation_space, ObservationRows):
+            return self.observation_space.rows(obs)[0]
+        return flatten_batch(self._space, obs).astype(self.observation_space.dtype, copy=False)
 
     def state(self) -> None:
         """None: EnvPool does not expose its state."""
@@ -100,6 +100,82 @@ class EnvpoolLanes:
     def close(self) -> None:
         """Ends the pool's thread."""
         self._pool.close()
+
+
+class EnvpoolEnv(gym.Env[Any, Any]):
+    """One of EnvPool's environments with Gymnasium's interface: its observations are EnvPool's own.
+
+    Attributes:
+        pool: EnvPool's object.
+        episode_limit: steps after which an episode is truncated, if any.
+    """
+
+    def __init__(self, spec: EnvSpec, pool: Any = None) -> None:
+        """Takes the first environment of `pool`, or makes one."""
+        self._made_as = spec
+        self.render_mode = spec.kwargs.get("render_mode")
+        self.pool = pool or _make_pool(spec, [int(np.random.SeedSequence().generate_state(1)[0])])
+        mujoco = any(base.__module__.startswith("envpool.mujoco") for base in type(self.pool).mro())
+        if self.render_mode == "human" or (self.render_mode and mujoco):
+            # Without a driver EnvPool's MuJoCo would end the process.
+            raise ConfigError(
+                f"{spec.id} with env.backend=envpool, which opens no window and draws no MuJoCo "
+                "task: leave out the window or the video"
+            )
+        self.observation_space, self.action_space = self.pool.observation_space, _actions(self.pool)
+        limit = int(self.pool.spec.config.max_episode_steps)
+        self.episode_limit = limit if limit < _NO_LIMIT else None
+        self.spec = gym.envs.registration.EnvSpec(spec.id, max_episode_steps=self.episode_limit)
+
+    def reset(
+        self,
+        *,
+        seed: int | None = None,
+        options: dict[str, Any] | None = None,  # noqa: ARG002
+    ) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode; with a seed in a new pool, as EnvPool takes seeds only then."""
+        if seed is not None:
+            self.pool.close()
+            self.pool = _make_pool(self._made_as, [seed])
+        obs, info = self.pool.reset()
+        return _first(obs), _first(info)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Applies the action."""
+        obs, reward, *ends, info = _apply(self.pool, np.asarray(action)[None])
+        terminated, truncated = (bool(end[0]) for end in ends)
+        return _first(obs), float(reward[0]), terminated, truncated, _first(info)
+
+    def render(self) -> Any:
+        """The image, [height, width, 3] of bytes."""
+        return self.pool.render()[0]
+
+    def close(self) -> None:
+        """Ends the pool's thread."""
+        self.pool.close()
+
+
+def _first(values: Any) -> Any:
+    """The values of the first environment in nested dictionaries of arrays."""
+    if isinstance(values, dict):
+        return {name: _first(value) for name, value in values.items()}
+    return values[0]
+
+
+def _actions(pool: Any) -> gym.Space[Any]:
+    """The actions, with a Box of integers as choices."""
+    space = pool.action_space
+    if isinstance(space, gym.spaces.Box) and space.dtype.kind in "iu":
+        return gym.spaces.MultiDiscrete(space.high - np.int64(1) * space.low + 1, start=space.low)
+    checked: gym.Space[Any] = space
+    return checked
+
+
+def _apply(pool: Any, action: AnyArray) -> Any:
+    space = pool.action_space
+    dtype = space.dtype if isinstance(space, gym.spaces.Box) else np.int32
+    action = np.ascontiguousarray(action, dtype)
+    return pool.step(action.reshape(len(action), *(space.shape or ())))
 
 
 def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
@@ -120,8 +196,19 @@ def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
             f"env.frame_skip={spec.frame_skip} with env.backend=envpool, which repeats no actions; "
             "use env.frame_skip=1, or EnvPool's own argument: +env.kwargs.frame_skip=..."
         )
-    known = set(envpool.make_spec(spec.id).config._fields) - set(_SET_BY_WALLE)
-    for name in spec.kwargs:
+    try:
+        config = envpool.make_spec(spec.id).config
+    except (ImportError, RuntimeError) as error:  # a library or a file that the task needs
+        raise ConfigError(f"env.backend=envpool env.id={spec.id!r}: {error}") from error
+    if config.max_num_players > 1:
+        raise ConfigError(
+            f"env.backend=envpool: {spec.id} has {config.max_num_players} players, and walle's "
+            "lanes have one each; choose a task for one player"
+        )
+    known = {*config._fields, "render_mode"} - _SET_BY_WALLE
+    for name, value in spec.kwargs.items():
+        if name in _SIZES and not (isinstance(value, int) and value >= 1):  # EnvPool would crash
+            raise ConfigError(f"env.kwargs.{name}={value!r} must be a whole number, 1 at least")
         if name in _SET_BY_WALLE:
             raise ConfigError(f"env.kwargs.{name}: walle sets this argument of EnvPool itself")
         if name not in known:
@@ -134,9 +221,9 @@ def _make_pool(spec: EnvSpec, seeds: list[int]) -> Any:
             env_type="gymnasium",
             num_envs=len(seeds),
             num_threads=1,
-            seed=seeds,
+            seed=[(seed >> 1) % 2**31 for seed in seeds],  # of 31 bits
             **limit,
             **spec.kwargs,
         )
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, AssertionError) as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: EnvPool reports: {error}") from error

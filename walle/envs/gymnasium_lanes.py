@@ -18,6 +18,7 @@ from walle.envs.observations import ObservationRows, check_vector, has_image
 from walle.envs.wrappers import wrapped
 from walle.errors import ConfigError, RestoreError, RolloutError, print_fault
 from walle.streams import Role, env_seed
+from walle.system.importing import with_colon
 from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
 
 _MARKS = {"pickle": b"p", "replay": b"r"}  # the first byte of a state
@@ -250,9 +251,16 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         reason = str(error).strip().splitlines()[0]
         if isinstance(error, (gym.error.VersionNotFound, gym.error.DeprecatedEnv)):
             reason = f"{reason.rstrip('.')}; use env.id={_newest(spec.id)}"
+        elif (meant := with_colon(spec.id)) != spec.id:
+            reason += f" A class or function of your own is module:Name: env.id={meant}"
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
+    return flattened(env, spec, pack=pack)
+
+
+def flattened(env: gym.Env[Any, Any], spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
+    """The environment with observations of one dimension, see `make_env`."""
     for name in ("observation_space", "action_space"):
         if not isinstance(found := getattr(env, name, None), gym.Space):
             fix = f"set self.{name} in __init__ to one of gymnasium.spaces"

@@ -75,7 +75,7 @@ class EnvSpec:
     @property
     def imports(self) -> list[tuple[str, str]]:
         """Pairs of a setting and "module:Name" in it, of which the environment needs the module."""
-        paths = [("env.id", with_module(self.id))]
+        paths = [("env.id", with_module(self.id))] if self.backend != "envpool" else []
         return paths + [("env.wrappers", name_of(entry)) for entry in self.wrappers]
 
     @property

@@ -94,6 +94,20 @@ def _chosen(space: gym.Space[Any], where: str, keys: Keys) -> tuple[list[str], l
     return own[0] + shared, shared + own[1]
 
 
+def flatten_batch(space: gym.Space[Any], obs: Any) -> AnyArray:
+    """The rows [N, O] of a batch of observations, each as `gymnasium.spaces.flatten` makes it.
+
+    The parts of the space are Boxes, Discrete and MultiBinary.
+    """
+    rows: list[AnyArray] = []
+    for part, values in zip(_parts(space), _values(space, obs), strict=True):
+        if isinstance(part, gym.spaces.Discrete):
+            rows.append(values.reshape(-1, 1) == np.arange(part.start, part.start + part.n))
+        else:
+            rows.append(values.reshape(len(values), -1))
+    return rows[0] if len(rows) == 1 else np.concatenate(rows, 1)
+
+
 class ObservationRows(gym.spaces.Box):
     """Rows that hold the observations of a space with images, or the chosen keys of a Dict.
 

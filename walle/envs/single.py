@@ -9,7 +9,8 @@ import gymnasium as gym
 import mujoco
 import numpy as np
 
-from walle.envs.gymnasium_lanes import make_env, real_number
+from walle.envs.envpool_lanes import EnvpoolEnv
+from walle.envs.gymnasium_lanes import flattened, make_env, real_number
 from walle.envs.lanes import EnvSpec
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.registry import find_robot, make_mujoco_lanes
@@ -23,15 +24,19 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
     """The environment that `spec` describes, with repeated actions and the clock if it has them.
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds its
-    observations are those of a lane, bit for bit, and its rewards equal up to rounding. For
-    `env.backend=envpool` it is Gymnasium's task of that id, with other results. `kwargs` are
-    further arguments, such as `render_mode`; `pack` turns images into rows of bytes as lanes do.
+    observations are those of a lane, bit for bit, and its rewards equal up to rounding. With
+    `render_mode` it is Gymnasium's task of that id for `env.backend=envpool`, with other results,
+    if there is one. `kwargs` are further arguments, such as `render_mode`; `pack` turns images into
+    rows of bytes as lanes do.
 
     Raises:
         ConfigError: the environment does not exist or refuses its arguments.
     """
     env: Env
-    if find_robot(spec.id) is not None:
+    if spec.backend == "envpool" and not ("render_mode" in kwargs and spec.id in gym.registry):
+        spec = replace(spec, kwargs={**spec.kwargs, **kwargs})
+        env = flattened(EnvpoolEnv(spec), spec, pack=pack)
+    elif find_robot(spec.id) is not None:
         drawing = {name: kwargs.pop(name) for name in _DRAWING if name in kwargs}
         spec = replace(spec, kwargs={**spec.kwargs, **kwargs}, on_error="stop")
         env = RobotEnv(make_mujoco_lanes(replace(spec, frame_skip=1), [0], 0), **drawing)

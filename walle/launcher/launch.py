@@ -258,10 +258,16 @@ class Launch:
         log.info(f"{complete}, {pruned} pruned" if pruned else complete)
         if bad:
             lines = [f"{len(bad)} of {len(plan.jobs)} jobs did not complete:"]
+            first: dict[str, int] = {}  # the number of the first job that failed, by cause
             for job, end in bad:
                 if end.state != "pending":
-                    ending = f"#{job.num} {job.label}: {ending_text(end)}"
-                    lines += [f"  {ending}", f"      {job.directory}"]
+                    ending = ending_text(end)
+                    if (
+                        end.state == "failed"
+                        and (n := first.setdefault(ending, job.num)) != job.num
+                    ):
+                        ending = f"failed: as #{n}"
+                    lines += [f"  #{job.num} {job.label}: {ending}", f"      {job.directory}"]
             if waiting := [job.num for job, end in bad if end.state == "pending"]:
                 numbers = ranges_text(waiting)
                 lines.append(f"  #{numbers}: not started: the sweep was stopped before")

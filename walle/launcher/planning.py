@@ -268,16 +268,17 @@ def validate(jobs: Sequence[Job], function: str | None) -> None:
         return
     module, _, name = function.rpartition(".")
     check: Callable[[DictConfig], object] = imported("hydra.launcher.validate", f"{module}:{name}")
-    refused = []
+    refused: dict[str, str] = {}  # the first job by the message
     for job in jobs:
         try:
             check(task_config(job.config))
         except (ValueError, TypeError, OmegaConfBaseException) as error:
-            refused.append(f"{' '.join(job.identity.overrides) or 'the only job'}: {error}")
+            refused.setdefault(str(error), " ".join(job.identity.overrides) or "the only job")
     if refused:
-        more = len(refused) - MESSAGES_SHOWN
+        lines = [f"{overrides}: {text}" for text, overrides in refused.items()]
+        more = len(lines) - MESSAGES_SHOWN
         tail = [f"... and {more} more"] if more > 0 else []
-        raise ConfigError("\n".join([*refused[:MESSAGES_SHOWN], *tail]))
+        raise ConfigError("\n".join([*lines[:MESSAGES_SHOWN], *tail]))
 
 
 def numbered(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 import signal
 import time
 from collections import Counter
@@ -95,6 +96,7 @@ class Runner:
         self._active: dict[int, Active] = {}
         self._tries: Counter[int] = Counter()
         self._failures = 0
+        self._first: dict[str, int] = {}  # the number of the first job that failed, by cause
         self._seen = self._handled = 0  # signals that ask for the end: received, and passed on
         self._verdicts: dict[int, Verdict] = {}
 
@@ -191,7 +193,11 @@ class Runner:
             **last,
         )
         self._allocator.release(index)
-        self._screen.ended(job, verdict, tail)
+        cause = re.sub(r"\d+", "", str(verdict.error))
+        if verdict.state == "failed" and (n := self._first.setdefault(cause, job.num)) != job.num:
+            self._screen.ended(job, verdict._replace(error=f"as #{n}"), [])
+        else:
+            self._screen.ended(job, verdict, tail)
         if ended.survivors:
             self._screen.warn(f"processes {ended.survivors} of #{job.num} cannot be killed")
         self._conclude(index, verdict)
@@ -206,11 +212,14 @@ class Runner:
         self._allocator.settle(index, verdict.state)
         self._failures += failed
         most = 1 if self._settings.on_failure == "stop" else self._settings.max_failures
+        others = len(self._first) > 1 or len(self._verdicts) > self._failures or self._plan.done
+        alike = "" if others or most else " alike (hydra.launcher.max_failures=N allows more)"
+        most = 3 if alike else most
         if failed and most is not None and self._failures >= most:
             if waiting := self._allocator.waiting:
                 self._screen.stop(
-                    f"{self._failures} failed: the {count_text(waiting, 'job')} still waiting will "
-                    "not be started"
+                    f"{self._failures} failed{alike}: the {count_text(waiting, 'job')} still "
+                    "waiting will not be started"
                 )
             self._allocator.stop()
 

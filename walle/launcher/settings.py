@@ -122,7 +122,8 @@ class WalleLauncherConf:
     resume: Optional[bool] = None
     # After a failure: continue with the other jobs, or stop and start no further job.
     on_failure: str = one_of("continue", "stop", default="continue")
-    # Start no further job once this many have failed, each after all its retries; null: no limit.
+    # Start no further job once this many have failed, each after all its retries; null: three, if
+    # they failed alike and no other job has ended, else no limit.
     max_failures: Optional[int] = positive(None)
     # How many more times to try a job that failed, before the next job starts; it resumes from its
     # checkpoint if it has one.

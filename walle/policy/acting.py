@@ -18,7 +18,7 @@ import gymnasium as gym
 import numpy as np
 
 from walle.agent import checkpoint
-from walle.envs import EnvSpec, Lanes, make_lanes
+from walle.envs import EnvSpec, Lanes
 from walle.envs.lanes import from_zero
 from walle.envs.observations import ObservationRows, space_from, space_values
 from walle.envs.transforms import action_map
@@ -230,8 +230,8 @@ class Policy:
 
         It repeats actions, limits episodes and appends the clock as in training, and takes the
         actions of `act`. Observations with images are the environment's own. With equal seeds it
-        returns the observations of a lane; but with `env.backend=envpool` it is Gymnasium's task of
-        the same id.
+        returns the observations of a lane; but where `env.backend=envpool` is to be drawn,
+        Gymnasium's task of the same id takes its place if there is one.
 
         Args:
             render_mode: such as "rgb_array" or "human", if the environment has it.
@@ -271,8 +271,13 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         state = checkpoint.load_last(file.parent, lambda line: warnings.warn(line, stacklevel=3))
     else:
         state = checkpoint.load(file)
-    saved = {"env": {"kwargs": {}}, "algo": {"name": ""}, "seed": 0}
-    checkpoint.check(file, state, {"env_steps": 0, "config": saved, "snapshot": {"version": 0}})
+    saved = {"env": {"id": "", "kwargs": {}}, "algo": {"name": ""}, "net": {"name": ""}, "seed": 0}
+    needed = {"env_steps": 0, "config": saved, "snapshot": {"version": 0}}
+    if state.get("policy") is not None:  # older versions stored none
+        parts = ("activation", "critic_hidden", "log_std", "memory", "own", "policy_hidden")
+        rest = dict.fromkeys(("exploration", "obs_clip", "spaces"))
+        needed["policy"] = {"kind": "", "net": dict.fromkeys(parts), **rest}
+    checkpoint.check(file, state, needed)
     config, stored = state["config"], state.get("policy")
     resolved = None
     if "${" in str(config["env"]):
@@ -293,7 +298,7 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
             )
         for key, name in spec.imports:
             check_import(key, name, file, trust=trust)
-        spaces = _spaces_of_env(spec, config["seed"])
+        spaces = _spaces_of_env(spec)
     else:
         obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
         spaces = Spaces(obs, *from_zero(action))
@@ -392,14 +397,10 @@ def _of_algorithm(
     return algorithm.policy_factory(), algorithm.obs_clip
 
 
-def _spaces_of_env(spec: EnvSpec, seed: int) -> Spaces:
-    env: Any
-    if spec.backend == "envpool":
-        env = make_lanes(replace(spec, action="raw"), [0], seed)
-    else:
-        from walle.envs.single import make_single
+def _spaces_of_env(spec: EnvSpec) -> Spaces:
+    from walle.envs.single import make_single
 
-        env = make_single(spec)
+    env: Any = make_single(spec)
     with closing(env):
         actions = getattr(env, "env_action_space", env.action_space)
         return Spaces(env.observation_space, *from_zero(actions))

@@ -235,7 +235,8 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame would complain on stderr
     registered = gym.registry.get(policy.spec.id)
     entry = str(registered.entry_point) if registered else ""
-    is_mujoco = entry.startswith("gymnasium.envs.mujoco") or find_robot(policy.spec.id) is not None
+    robot = policy.spec.backend != "envpool" and find_robot(policy.spec.id) is not None
+    is_mujoco = entry.startswith("gymnasium.envs.mujoco") or robot
     sizes = {"width": size[0], "height": size[1]} if is_mujoco else {}
     try:
         return policy.env("rgb_array", **sizes)

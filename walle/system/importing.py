@@ -56,6 +56,11 @@ def with_module(env_id: str) -> str:
     return env_id
 
 
+def with_colon(name: str) -> str:
+    """The `module:Name` that a Python name means, as in "myenvs:Cart" for myenvs.Cart."""
+    return re.sub(r"^([\w.]+)\.([A-Za-z_]\w*)$", r"\1:\2", name)
+
+
 def import_module_of(key: str, path: str) -> ModuleType:
     """Imports the module of `path`, "module:Name"; raises ConfigError if that fails."""
     where = f"{key}={path!r}"

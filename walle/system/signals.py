@@ -102,6 +102,8 @@ class Signals:
                 raise KeyboardInterrupt(number)
             return
         self.received = number
+        with suppress(OSError):  # `print` may be at work below this handler
+            os.write(1, b"\nstopping, with a checkpoint; a second Ctrl-C ends the run at once\n")
         self._writer.send_bytes(b"\0")
         if self._breaks_off:
             raise Interrupted

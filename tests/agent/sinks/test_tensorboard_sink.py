@@ -10,7 +10,7 @@ from walle.agent.sinks import Description, TensorBoardSink
 def test_every_column_is_in_a_section_and_the_settings_are_hyperparameters(run):
     overrides = ("env=cartpole", "sampler=serial", "eval.every=512", "eval.episodes=2")
     _, directory = run(*overrides, "logger=tensorboard", "sampler.lanes=8")
-    events = EventAccumulator(str(directory / "tensorboard")).Reload()
+    events = EventAccumulator(str(directory / "tensorboard" / "ppo cartpole")).Reload()
     tags = set(events.Tags()["scalars"])
     names = {tag.partition("/")[2] for tag in tags if tag.split("/")[0] not in ("eval", "summary")}
     assert names == set(read(directory / "iterations.csv")[0]) - {"env_steps"}
@@ -32,7 +32,7 @@ def test_every_column_is_in_a_section_and_the_settings_are_hyperparameters(run):
 
 def test_a_resumed_run_does_not_show_twice_what_it_does_again(tmp_path):
     def log(steps, resumed_at=None):
-        described = Description("a", (), None, {"seed": 0})
+        described = Description(f"env.id=ALE/Pong-v5{resumed_at or ''}", (), None, {"seed": 0})
         sink = TensorBoardSink(tmp_path, described, resumed_at)
         for env_steps in steps:
             sink.evaluation({"env_steps": env_steps, "return_mean": 1.0 + (resumed_at or 0)})
@@ -40,5 +40,13 @@ def test_a_resumed_run_does_not_show_twice_what_it_does_again(tmp_path):
 
     log([100, 200, 300])
     log([300, 400], resumed_at=200)
-    events = EventAccumulator(str(tmp_path)).Reload().Scalars("eval/return_mean")
+    (named,) = tmp_path.iterdir()  # the name that TensorBoard shows; a resumed run keeps it
+    assert named.name == "env.id=ALE_Pong-v5"
+    events = EventAccumulator(str(named)).Reload().Scalars("eval/return_mean")
     assert [(one.step, one.value) for one in events] == [(100, 1), (200, 1), (300, 201), (400, 201)]
+
+
+def test_a_run_of_an_earlier_version_keeps_its_directory(tmp_path):
+    (tmp_path / "events.out.tfevents.1").touch()
+    TensorBoardSink(tmp_path, Description("seed=1", (), None, {"seed": 1}), 100)._writer.close()
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]

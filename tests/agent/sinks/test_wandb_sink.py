@@ -39,7 +39,7 @@ from pathlib import Path
 from tests.agent.sinks.test_wandb_sink import CONFIG, OPTIONS, ROW
 from walle.agent.sinks import make_sinks
 
-(sink,) = make_sinks("wandb", Path(sys.argv[1]), CONFIG, OPTIONS)
+(sink,) = make_sinks(["wandb"], Path(sys.argv[1]), CONFIG, OPTIONS)
 sink.iteration(ROW)
 sink.evaluation({"env_steps": 100, "wall_s": 2.6, "episodes": 2, "return_mean": 7.0})
 sink.close({"env_steps": 100, "eval_mean": 7.0, "return_mean": None, "wall_s": 2.7})
@@ -121,10 +121,71 @@ def test_a_resumed_run_goes_on_with_its_wandb_run_and_a_name_of_the_variable_win
         return SimpleNamespace(id="abc", offline=True, define_metric=lambda *_, **__: None)
 
     monkeypatch.setattr(wandb, "init", init)
-    make_sinks("wandb", directory, CONFIG, OPTIONS | {"group": "mine"})
+    make_sinks(["wandb"], directory, CONFIG, OPTIONS | {"group": "mine"})
     monkeypatch.setenv("WANDB_NAME", "chosen")
-    (sink,) = make_sinks("wandb", directory, CONFIG, OPTIONS)
+    (sink,) = make_sinks(["wandb"], directory, CONFIG, OPTIONS)
     assert isinstance(sink, WandbSink)
     first, second = asked
     assert (first["id"], first["resume"], first["group"]) == (None, None, "mine")
-    assert (second["id"], second["resume"], second["name"]) == ("abc", "allow", "chosen")
+    assert (second["id"], second["resume"], second["name"]) == ("abc", None, "chosen")
+    make_sinks(["wandb"], directory, CONFIG, OPTIONS | {"mode": "online"})
+    assert (asked[2]["id"], asked[2]["resume"]) == ("abc", "allow")
+
+
+def test_names_that_walle_chooses_are_as_short_as_wandb_demands(directory, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    asked = []
+
+    def init(**arguments):
+        asked.append(arguments)
+        return SimpleNamespace(id="abc", offline=True, define_metric=lambda *_, **__: None)
+
+    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setenv("WANDB_NAME", 200 * "n")
+    config = CONFIG | {"algo": {"name": f"{80 * 'a'}:Own"}}
+    make_sinks(["wandb"], directory, config, OPTIONS | {"group": 200 * "g"})
+    assert (asked[0]["name"], asked[0]["group"]) == (128 * "n", 128 * "g")
+    assert asked[0]["tags"] == [64 * "a", "hopper", "try"]
+
+
+RESUMED = """
+import sys
+from pathlib import Path
+from tests.agent.sinks.test_wandb_sink import CONFIG, OPTIONS, ROW
+from walle.agent.csv_file import CsvFile
+from walle.agent.sinks import make_sinks
+from walle.system.run_files import update_status
+
+directory, checkpoint, lengths = Path(sys.argv[1]), None, {}
+update_status(directory, info=["is_success"])
+for first, last, saved in ((0, 3, 2), (2, 4, 3), (3, 5, 5)):  # killed twice
+    (sink,) = make_sinks(["wandb"], directory, CONFIG, OPTIONS, checkpoint)
+    logs = {"eval": sink.evaluation, "iterations": sink.iteration}
+    files = {name: CsvFile(directory / f"{name}.csv", length=lengths.get(name)) for name in logs}
+    for number in range(first, last):
+        both = {"env_steps": 100 * number + 100, "wall_s": float(first)}
+        own = {**ROW, **both, "is_success": 0.5}
+        rows = {"eval": {**both, "return_mean": 7.0}, "iterations": own}
+        for name, log in logs.items():
+            log(rows[name], *[["is_success"]] * (name == "iterations"))
+            files[name].append([rows[name]])
+        if number + 1 == saved:
+            lengths = {name: file.length for name, file in files.items()}
+            checkpoint = {"env_steps": both["env_steps"], "recorder": {"lengths": lengths}}
+    sink._run.finish()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_offline_run_that_was_resumed_twice_is_one_run_without_a_gap_or_a_repetition(directory):
+    pytest.importorskip("wandb")
+    subprocess.run([sys.executable, "-c", RESUMED, str(directory)], check=True, cwd=ROOT)
+    rows = [items(x.history.item) for x in records(directory) if x.HasField("history")]
+    assert [row["_step"] for row in rows] == list(range(10))
+    assert [row["env_steps"] for row in rows] == [n for n in range(100, 600, 100) for _ in "ab"]
+    assert ["eval/return_mean" in row for row in rows] == 5 * [True, False]
+    assert [row["info/is_success"] for row in rows if "time/wall_s" in row] == 5 * [0.5]
+    walls = [row["time/wall_s"] for row in rows if "time/wall_s" in row]
+    assert walls == [0, 0, 2, 3, 3]  # the rows up to the checkpoints, then those of the next run
+    assert len(list(directory.glob("attempts/*/offline-run-*"))) == 2

@@ -155,6 +155,9 @@ def test_a_state_of_another_length_is_refused(case, times):
         state = rebuild(algorithm.state, iter([*tensors[:i], other, *tensors[i + 1 :]]))
         with pytest.raises(ValueError, match=r"expected the shape .*, got"):
             updates.run(state, *inputs)
+    for fewer in (tuple(tensors[:-1]), (*tensors, tensors[0])):
+        with pytest.raises(ValueError, match="zip"):
+            updates.run(fewer, *inputs)
 
 
 @pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])

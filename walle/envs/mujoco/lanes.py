@@ -120,11 +120,11 @@ class MujocoLanes:
         except Exception as fault:  # noqa: BLE001
             result = np.full(len(self), np.nan), np.zeros(len(self), np.bool_)
 
-            def alone(row: slice) -> None:
+            def one(row: slice) -> None:
                 fields = self._before.rows(row), action[row], self._now.rows(row)
                 result[0][row], result[1][row] = self._task.reward_and_end(*fields)
 
-            self._find_failed(alone, lanes, fault)
+            self._each(one, lanes, fault)
         return result, self._elapsed >= self._limit
 
     def _observe(self, lanes: IntArray | None) -> Array:
@@ -132,18 +132,16 @@ class MujocoLanes:
         try:
             observe(self._now, obs)
         except Exception as fault:  # noqa: BLE001
-            self._find_failed(lambda row: observe(self._now.rows(row), obs[row]), lanes, fault)
+            self._each(lambda row: observe(self._now.rows(row), obs[row]), lanes, fault)
         return obs
 
-    def _find_failed(
-        self, alone: Callable[[slice], None], lanes: IntArray | None, fault: Exception
-    ) -> None:
-        """Computes each of `lanes` (None: all) alone: all at once raised `fault`."""
+    def _each(self, one: Callable[[slice], None], lanes: IntArray | None, fault: Exception) -> None:
+        """Computes each of `lanes` (None: all) alone, as all at once raised `fault`."""
         if self.failed is None:
             raise self._located(fault) from fault
         for i in range(len(self)) if lanes is None else lanes.tolist():
             try:
-                alone(slice(i, i + 1))
+                one(slice(i, i + 1))
             except Exception as error:  # noqa: BLE001
                 self._note(error, i)
 

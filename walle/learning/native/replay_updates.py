@@ -100,4 +100,5 @@ def _addresses(state: Any, shapes: Sequence[torch.Size]) -> Any:
     """The addresses of a state's tensors, float32 but for a count of updates."""
     tensors = leaves(state)
     types = [torch.float32 if x.is_floating_point() else torch.int64 for x in tensors]
-    return (c_void_p * len(tensors))(*map(address, tensors, shapes, types))
+    each = zip(tensors, shapes, types, strict=True)
+    return (c_void_p * len(tensors))(*(address(*one) for one in each))
