@@ -62,6 +62,15 @@ def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
         yield space
 
 
+def _keys(space: gym.Space[Any], key: str = "") -> Iterator[str]:
+    """The keys of the spaces that `_parts` yields, with dots in nested ones; indices in Tuples."""
+    if not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        yield key
+        return
+    for name in space.spaces if isinstance(space, gym.spaces.Dict) else range(len(space.spaces)):
+        yield from _keys(space.spaces[name], f"{key}.{name}" if key else str(name))  # type: ignore[index]
+
+
 def _values(space: gym.Space[Any], obs: Any) -> Iterator[Any]:
     """The entries of an observation in nested Dicts and Tuples, in the order of the space."""
     if isinstance(space, gym.spaces.Dict):
@@ -157,6 +166,12 @@ class ObservationRows(gym.spaces.Box):
         """The rows of the keys that the policy sees."""
         keys = self.keys[0], self.keys[0]
         return ObservationRows(self.original, "", keys=keys, small=bool(self.layout.images))
+
+    @property
+    def image_keys(self) -> list[str]:
+        """The keys of the images in a Dict, in their order; "" for a space that is an image."""
+        keys = zip(_keys(self.original), self._images, strict=True)
+        return [key for key, image in keys if image]
 
     def pack(self, obs: Any) -> AnyArray:
         """The row [W] of an observation."""
