@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, cast, get_origin
 
 import gymnasium as gym
@@ -45,7 +46,7 @@ def wrapped(env: Env, entry: Any) -> Env:
         near = nearest(key, [*parameters][1:]) if len(parameters) > 1 else "it takes none"
         raise ConfigError(f"env.wrappers: {name} has no argument {key!r}; {near}")
     try:
-        made = make(env, **arguments)
+        made = make(env, **deepcopy(arguments))
     except Exception as error:  # a wrapper's own code may raise anything
         raise ConfigError(f"env.wrappers: {name}: {what_went_wrong(error)}") from error
     if not isinstance(made, gym.Env):
