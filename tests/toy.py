@@ -309,7 +309,39 @@ class Wide(gym.Env):
         return self.np_random.normal(size=40), -cost, False, self._t == 8, {}
 
 
+class Windy(gym.Env):
+    """Each step earns the wind, which an episode of 8 steps keeps, less the distance to the target.
+
+    The keys are drawn anew in every step but for `wind`, which only a critic might be shown. Places
+    lie around `origin`.
+    """
+
+    def __init__(self, origin=0.0):
+        sizes = {"noise": 2, "place": 3, "target": 2, "wind": 1}
+        parts = {k: gym.spaces.Box(-np.inf, np.inf, (n,), np.float64) for k, n in sizes.items()}
+        self.observation_space = gym.spaces.Dict(parts)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self._origin = origin
+
+    def _see(self):
+        for key, space in self.observation_space.items():
+            if key != "wind" or self._t == 0:
+                self._obs[key] = self.np_random.uniform(-1, 1, space.shape)
+        return {**self._obs, "place": self._obs["place"] + self._origin}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._t, self._obs = 0, {}
+        return self._see(), {}
+
+    def step(self, action):
+        reward = float(self._obs["wind"][0] - np.abs(action - self._obs["target"]).sum())
+        self._t += 1
+        return self._see(), reward, False, self._t == 8, {}
+
+
 gym.register("Wide-v0", entry_point="tests.toy:Wide")
+gym.register("Windy-v0", entry_point="tests.toy:Windy")
 gym.register("Constant-v0", entry_point="tests.toy:Constant")
 gym.register("Aim-v0", entry_point="tests.toy:Aim")
 gym.register("Counter-v0", entry_point="tests.toy:Counter")

@@ -28,6 +28,8 @@ SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
 LEAST_PIXELS = 36  # a side of an image, which the usual three convolutions leave with one pixel
 SMALLEST = 7  # a side of a small image, with smaller convolutions
 SUCCESS = ("is_success", "success")  # names in an info that are recorded without being asked for
+# the keys of a Dict that the policy sees, and those that the critics see; None for all
+Keys = tuple[Sequence[str] | None, Sequence[str] | None]
 
 
 class Image(NamedTuple):
@@ -61,6 +63,8 @@ class ObsLayout(NamedTuple):
 
     vector: int
     images: tuple[Image, ...] = ()
+    policy_only: int = 0  # numbers at the start of the vector that a critic does not see
+    critic_only: int = 0  # numbers at its end that the policy does not see
 
     @property
     def width(self) -> int:

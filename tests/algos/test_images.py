@@ -180,7 +180,7 @@ def test_an_exported_policy_takes_the_images_themselves(looked, ending, tmp_path
         inputs = onnxruntime.InferenceSession(tmp_path / "mixed.onnx").get_inputs()
         assert [(each.name, each.type) for each in inputs] == [
             ("vector", "tensor(float)"),
-            ("image0", "tensor(uint8)"),
+            ("camera", "tensor(uint8)"),
         ]
 
 

@@ -235,3 +235,10 @@ def test_a_batch_is_flattened_as_gymnasium_flattens_each_observation():
     assert np.array_equal(flatten_batch(space, batch), expected)
     states = flatten_batch(gym.spaces.Discrete(4, start=2), np.array([2, 5]))
     assert states.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+
+
+def test_images_have_their_keys():
+    inner = gym.spaces.Dict(left=box(36, 36, 3), speed=gym.spaces.Discrete(2))
+    space = gym.spaces.Dict(robot=inner, top=gym.spaces.Tuple((box(40, 40), box(3))))
+    assert ObservationRows(space, "toy").image_keys == ["robot.left", "top.0"]
+    assert ObservationRows(box(36, 36, 3), "toy").image_keys == [""]

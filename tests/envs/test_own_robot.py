@@ -14,7 +14,7 @@ from walle.envs import EnvSpec, make_lanes
 from walle.envs.gymnasium_lanes import GymnasiumLanes
 from walle.envs.mujoco.lanes import MujocoLanes
 from walle.envs.mujoco.registry import make_mujoco_lanes
-from walle.envs.mujoco.robot import RobotTask
+from walle.envs.mujoco.robot import RobotTask, indices
 from walle.errors import ConfigError, RolloutError
 
 ROOT = Path(__file__).parents[2]
@@ -194,3 +194,40 @@ def test_a_warning_made_an_error_does_not_kill_the_process(backend):
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "lane 3: MuJoCo: Nan, Inf or huge value" in done.stdout
+
+
+PARTS = """<mujoco><worldbody>
+  <body name="ball"><freejoint name="free"/><geom size="1"/>
+    <site name="top"/><site name="tip"/></body>
+  <body name="arm"><joint name="elbow"/><geom name="fist" size="1"/></body>
+</worldbody>
+<actuator><motor name="pull" joint="elbow"/></actuator>
+<sensor><jointpos joint="elbow"/><framepos name="place" objtype="site" objname="tip"/></sensor>
+</mujoco>
+"""
+
+
+def test_parts_of_a_model_by_their_names(tmp_path):
+    (tmp_path / "arm.xml").write_text(PARTS)
+    names = ("site:tip", "body:arm", "geom:fist", "actuator:pull", "sensor:place", "qpos:elbow")
+    found = indices(tmp_path / "arm.xml", *names, "qvel:elbow", "qpos:free", "qvel:free")
+    assert found[:4] == [1, 2, 1, 0]
+    assert found[4:7] == [slice(1, 4), slice(7, 8), slice(6, 7)]
+    assert found[7:] == [slice(0, 7), slice(0, 6)]
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("site:tipp", "has no site 'tipp'; did you mean 'tip'?"),
+        ("qvel:elbwo", "has no joint 'elbwo'; did you mean 'elbow'?"),
+        ("sensor:", "has no sensor ''; choose one of: place"),
+        ("sites:tip", "'sites:tip' is not KIND:NAME; did you mean 'site'?"),
+        ("tip", "'tip' is not KIND:NAME; "),
+    ],
+)
+def test_a_part_that_a_model_lacks_is_one_line(part, said, tmp_path):
+    (tmp_path / "arm.xml").write_text(PARTS)
+    with pytest.raises(ConfigError, match=re.escape(said)) as refused:
+        indices(tmp_path / "arm.xml", part)
+    assert "\n" not in str(refused.value)

@@ -7,7 +7,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from walle.errors import ConfigError
-from walle.launcher.allocation import Need, Resources
+from walle.launcher.allocation import Need, Resources, need
 from walle.launcher.planning import (
     Job,
     Plan,
@@ -20,6 +20,7 @@ from walle.launcher.planning import (
     quoted,
     refuse_other_base,
     repeat_numbers,
+    side_by_side,
 )
 from walle.launcher.records import Identity, Manifest
 from walle.system.identity import config_hash
@@ -118,6 +119,33 @@ def test_a_sweep_over_a_key_of_speed_measures_time(jobs, needs, swept, expected)
         for values, need in zip(jobs, needs, strict=True)
     ]
     assert measures_time(found, swept) is expected
+
+
+@pytest.mark.parametrize(
+    ("values", "swept", "cores", "fix"),
+    [
+        ({"sampler": {"n": None}}, {"seed"}, 2, "sampler=serial or sampler.n=1"),
+        ({"sampler": {"n": 3}}, {"algo.learning_rate"}, 4, "sampler=serial or sampler.n=1"),
+        ({"sampler": {"n": None, "max_lag": 1}}, {"seed"}, 4, "sampler.n=1"),
+        (
+            {"sampler": {"name": "serial"}, "learner": {"n": 4}},
+            {"seed"},
+            4,
+            "sampler=serial or sampler.n=1, learner.n=1 and learner.threads=1",
+        ),
+        ({"sampler": {"n": None}}, {"sampler.n"}, 4, None),  # it measures time
+        ({"sampler": {"n": 2}}, {"seed"}, 4, None),  # two at a time
+        ({"sampler": {"n": None, "max_lag": 1}}, {"seed"}, 2, None),  # each needs both
+        ({"sampler": {"n": None}}, {"seed"}, 1, None),
+        ({"sampler": {"n": None}, "device": "cuda"}, {"seed"}, 4, None),
+    ],
+)
+def test_how_to_run_jobs_side_by_side(values, swept, cores, fix):
+    identity = Identity(-1, (), "", {})
+    jobs = [Job("", None, Path(), identity, need(values), values=values)] * 2
+    advice = side_by_side(jobs, swept, cores)
+    assert (advice and advice.partition(" side by side add ")[2]) == fix
+    assert side_by_side(jobs[:1], swept, cores) is None
 
 
 def test_jobs_that_differ_in_a_setting_of_hydra_are_not_the_same():

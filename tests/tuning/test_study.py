@@ -1,5 +1,6 @@
 """A study in its journal: shared, broken off, damaged."""
 
+import csv
 import threading
 from pathlib import Path
 
@@ -9,7 +10,16 @@ from optuna.trial import TrialState
 
 from walle.errors import ConfigError
 from walle.tuning.settings import WalleOptunaConf
-from walle.tuning.sweep import ERROR, JOBS, SWEEP, JobEnd, JournalLock, Study, only_search
+from walle.tuning.sweep import (
+    ERROR,
+    JOBS,
+    SWEEP,
+    JobEnd,
+    JournalLock,
+    Study,
+    only_search,
+    trial_table,
+)
 
 SPACE = {
     "x": FloatDistribution(0, 1),
@@ -46,6 +56,17 @@ def test_a_trial_is_the_median_of_its_jobs(opened):
     assert best.params == trial.params
     assert best.params.keys() == SPACE.keys()
     assert len(best.user_attrs[JOBS]) == 3
+
+
+def test_the_evaluations_of_a_complete_trial_count(opened):
+    study = opened()
+    (trial,) = study.ask(1)
+    trial.report(7.0, 1)  # by a pruner
+    seeds = ({1: 1.0, 2: 2.0, 3: 3.0}, {1: 3.0, 2: 4.0, 3: 5.0}, {1: 9.0, 2: 9.0})
+    study.tell(trial, [], [end()._replace(evaluations=each) for each in seeds])
+    assert study.study.trials[0].intermediate_values == {1: 7.0, 2: 4.0}
+    (row,) = csv.DictReader(trial_table(study).splitlines())
+    assert (row["evaluations"], row["last_evaluation"]) == ("2", "4.0")
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,14 @@ import csv
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir, main
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 
 CONFIG = """
 defaults:
@@ -122,6 +124,19 @@ def test_a_search_goes_on_where_it_ended(search):
     third = search(*settings, "hydra.sweeper.n_trials=3")
     assert third.jobs == []
     assert third.code == 0
+
+
+def test_the_table_counts_evaluations_without_a_pruner(search, tmp_path):
+    def function(cfg):
+        directory = Path(HydraConfig.get().runtime.output_dir)
+        rows = [f"{steps},{cfg.x * steps}\n" for steps in (100, 200, 300)]
+        (tmp_path / directory / "eval.csv").write_text("env_steps,return_mean\n" + "".join(rows))
+        return cfg.x
+
+    grid = ("hydra.sweeper.sampler=grid", "hydra.sweeper.n_trials=2")
+    made = search("x=1,2", *grid, function=function)
+    rows = {trial["x"]: (trial["evaluations"], trial["last_evaluation"]) for trial in made.trials}
+    assert rows == {"1": ("3", "300.0"), "2": ("3", "600.0")}
 
 
 def test_a_failed_job_is_a_failed_trial(search):

@@ -154,7 +154,8 @@ def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
     parts = _parts(found)
     for key, part in _parts(like).items():
         name = f"{field}.{key}" if field else f"{key}"
-        yield from _faults(parts[key], part, name) if key in parts else [f"it lacks {name}"]
+        lacks = [f"it lacks {name}"] if key != "faults" else []  # versions before 0.3 counted none
+        yield from _faults(parts[key], part, name) if key in parts else lacks
 
 
 def _kind(value: Any) -> str:

@@ -114,6 +114,7 @@ class Capabilities(NamedTuple):
         every_rollout: whether a single rollout makes a round in free-running mode.
         replay: whether it learns from a replay buffer; it then chooses the kind of its policy.
         images: whether it can learn from images (net=cnn).
+        asymmetric: whether policy and critics can see different keys (`env.critic_keys`).
     """
 
     settings: type[AlgorithmSettings]
@@ -123,6 +124,7 @@ class Capabilities(NamedTuple):
     every_rollout: bool = False
     replay: bool = False
     images: bool = False
+    asymmetric: bool = False
 
 
 def copy_entries(into: dict[str, Any], state: dict[str, Any], paths: Sequence[str]) -> Any:

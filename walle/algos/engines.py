@@ -140,8 +140,8 @@ def passes(algorithm: Any, critic: Critic | None, loss: Loss) -> Passes:
         correction=s.correction,
         normalize_advantages=s.normalize_advantages,
     )
-    shards = algorithm.problem.shards
-    return Passes(algorithm.policy, critic, activation, loss, algorithm.adam_settings, shards)
+    adam, x = algorithm.adam_settings, algorithm.problem
+    return Passes(algorithm.policy, critic, activation, loss, adam, x.shards, x.obs_dim)
 
 
 def actor_critic(algorithm: Any) -> Any:
@@ -157,6 +157,7 @@ def actor_critic(algorithm: Any) -> Any:
         critic_layers=len(critic) - 1,
         critics=algorithm.critics,
         actions=actions,
+        obs=problem.obs_dim,
         activation=ACTIVATIONS[net.activation],
         minibatch=s.minibatch_size,
         shards=problem.shards,

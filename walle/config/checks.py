@@ -292,6 +292,12 @@ def _check_net(config: Config) -> None:
             f"algo={name} cannot run with net=cnn, because it does not learn from images; use "
             f"algo={' or '.join(others)}"
         )
+    if (config.env.policy_keys or config.env.critic_keys) and not capabilities.asymmetric:
+        others = [other for other in algos.REGISTRY if algos.load(other).capabilities.asymmetric]
+        raise ConfigError(
+            f"env.policy_keys and env.critic_keys with algo={name}, which has no critic beside its "
+            f"policy; use algo={' or '.join(others)}, or null for both"
+        )
     if not isinstance(net, GRUConfig):
         return
     if not capabilities.recurrent:

@@ -183,8 +183,7 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
             "on_error": "stop",
             "reset_options": {},
             "wrappers": [],
-            "action_low": None,
-            "action_high": None,
+            **dict.fromkeys(("action_low", "action_high", "policy_keys", "critic_keys")),
         }
         current["env"] = {**earlier, **current["env"]}
     if "logger" in current:

@@ -24,6 +24,8 @@ class EnvConfig:
     action_low: Any
     action_high: Any
     time_feature: bool
+    policy_keys: list[str] | None
+    critic_keys: list[str] | None
     on_error: str = one_of("stop", "reset")
     reset_options: dict[str, Any]
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from walle.envs.lanes import EnvSpec, Lanes, Step
 from walle.errors import ConfigError
 from walle.streams import Role
-from walle.types import layout_of
 
 __all__ = ["EnvSpec", "Lanes", "Step", "make_lanes"]
 
@@ -28,10 +27,15 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
             f"env.reset_options={spec.reset_options}: MuJoCo lanes and EnvPool take none; use "
             "env.kwargs, or env.backend=gymnasium"
         )
+    space = base.observation_space
+    if spec.keys and not getattr(space, "keys", None):
+        from walle.envs.observations import ObservationRows
+
+        ObservationRows(space, spec.id, keys=spec.keys)  # refuses them
     if (map_ := transforms.action_map(base.action_space, spec)) is not None:
         base = transforms.RescaledActions(base, map_)
     scale = spec.frame_skip / (base.episode_limit or 1000) if spec.time_feature else None
-    offset = None if layout_of(base.observation_space).images else spec.offset  # in their rows
+    offset = None if hasattr(space, "layout") else spec.offset  # such rows subtract it
     if (scale, offset) != (None, None):
         base = transforms.ObservationMap(base, scale, offset)
     return base

@@ -268,15 +268,16 @@ def flattened(env: gym.Env[Any, Any], spec: EnvSpec, *, pack: bool = True) -> gy
     for entry in spec.wrappers:
         env = wrapped(env, entry)
     space = env.observation_space
-    if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
+    if spec.keys is None and isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
-    if has_image(space, small=spec.small_images):
+    if spec.keys or has_image(space, small=spec.small_images):
         if spec.time_feature:
             raise ConfigError(
-                f"env.time_feature=true with {spec.id}, whose observations hold images; use "
-                "env.time_feature=false"
+                f"env.time_feature=true with {spec.id}, whose observations hold chosen keys or "
+                "images; use env.time_feature=false"
             )
-        return _Flattened(env, spec.offset, rows=True) if pack else env
+        rows = ObservationRows(space, _name(env), spec.offset, spec.keys, small=spec.small_images)
+        return _Flattened(env, rows) if pack else env
     check_vector(space, _name(env))
     return _Flattened(env)
 
@@ -298,12 +299,10 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     Gymnasium's own wrapper holds a lambda, which no pickle can hold.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], offset: Any = None, *, rows: bool = False) -> None:
+    def __init__(self, env: gym.Env[Any, Any], rows: ObservationRows | None = None) -> None:
         super().__init__(env)
         space = env.observation_space
-        self.observation_space: Any = (
-            ObservationRows(space, _name(env), offset) if rows else gym.spaces.flatten_space(space)
-        )
+        self.observation_space: Any = gym.spaces.flatten_space(space) if rows is None else rows
 
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from walle.envs.wrappers import name_of
 from walle.errors import ConfigError, RolloutError
 from walle.system.importing import with_module
-from walle.types import SUCCESS, ActionSpace, AnyArray, BoolArray, IntArray
+from walle.types import SUCCESS, ActionSpace, AnyArray, BoolArray, IntArray, Keys
 
 Saving = Literal["pickle", "replay", "none"]
 StateArray = npt.NDArray[np.uint8]
@@ -43,6 +43,7 @@ class EnvSpec:
     action_low: Any = None
     action_high: Any = None
     time_feature: bool = False  # append t / episode_limit (t / 1000 without a limit)
+    keys: Keys | None = None  # of Dict observations, `policy_keys` and `critic_keys`; None for all
     # `kwargs` for messages, with `${oc.env:NAME}` in place of the value of an environment variable;
     # None if they have no such value
     hidden: dict[str, Any] | None = None
@@ -67,7 +68,9 @@ class EnvSpec:
         if resolved:
             given = {name: resolved(known[name]) for name in known.keys() & {"kwargs", "wrappers"}}
         hidden = None if given.items() <= known.items() else settings.kwargs
-        return cls(**{**known, **given, "hidden": hidden, "small_images": net == "cnn"})
+        chosen = [getattr(settings, f"{name}_keys", None) for name in ("policy", "critic")]
+        given |= {"hidden": hidden, "keys": None if chosen == [None, None] else tuple(chosen)}
+        return cls(**{**known, **given, "small_images": net == "cnn"})
 
     @property
     def imports(self) -> list[tuple[str, str]]:

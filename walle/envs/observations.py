@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from walle.errors import ConfigError, RolloutError
-from walle.types import LEAST_PIXELS, SMALLEST, AnyArray, Image, ObsLayout
+from walle.errors import ConfigError, RolloutError, nearest
+from walle.types import LEAST_PIXELS, SMALLEST, AnyArray, Image, Keys, ObsLayout
 
 _LARGEST = 65_535  # bound of a pixel, of 16 bits
 
@@ -62,6 +62,15 @@ def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
         yield space
 
 
+def _keys(space: gym.Space[Any], key: str = "") -> Iterator[str]:
+    """The keys of the spaces that `_parts` yields, with dots in nested ones; indices in Tuples."""
+    if not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        yield key
+        return
+    for name in space.spaces if isinstance(space, gym.spaces.Dict) else range(len(space.spaces)):
+        yield from _keys(space.spaces[name], f"{key}.{name}" if key else str(name))  # type: ignore[index]
+
+
 def _values(space: gym.Space[Any], obs: Any) -> Iterator[Any]:
     """The entries of an observation in nested Dicts and Tuples, in the order of the space."""
     if isinstance(space, gym.spaces.Dict):
@@ -72,6 +81,26 @@ def _values(space: gym.Space[Any], obs: Any) -> Iterator[Any]:
             yield from _values(part, value)
     else:
         yield obs
+
+
+def _chosen(space: gym.Space[Any], where: str, keys: Keys) -> tuple[list[str], list[str]]:
+    """The checked keys of policy and critics: those that only one of them sees first, or last."""
+    if not isinstance(space, gym.spaces.Dict):
+        raise ConfigError(
+            f"env.policy_keys and env.critic_keys choose keys of a Dict, and {where} has "
+            f"observations {space}; use null for both"
+        )
+    for name, chosen in zip(("policy_keys", "critic_keys"), keys, strict=True):
+        if chosen is not None and not chosen:
+            raise ConfigError(f"env.{name}=[] names no key; use null for all")
+        for key in chosen or ():
+            if key not in space.spaces:
+                hint = nearest(key, space.spaces)
+                raise ConfigError(f"env.{name}={chosen}: {where} has no key {key!r}; {hint}")
+    policy, critic = (list(space.spaces if chosen is None else chosen) for chosen in keys)
+    shared = [key for key in policy if key in critic]
+    own = [[key for key in names if key not in shared] for names in (policy, critic)]
+    return own[0] + shared, shared + own[1]
 
 
 def flatten_batch(space: gym.Space[Any], obs: Any) -> AnyArray:
@@ -89,36 +118,67 @@ def flatten_batch(space: gym.Space[Any], obs: Any) -> AnyArray:
 
 
 class ObservationRows(gym.spaces.Box):
-    """Rows of bytes that hold the observations of a space with images.
+    """Rows that hold the observations of a space with images, or the chosen keys of a Dict.
 
     All other entries are flattened as Gymnasium does it, in the order of the space.
+
+    Attributes:
+        original: the space; of a Dict the chosen keys, the policy's first and the critics' last.
+        keys: the policy's and the critics' keys in this order; None without a choice.
     """
 
     offset: Any = None  # see `EnvSpec`; earlier versions pickled none
+    keys: Any = None
 
-    def __init__(self, original: gym.Space[Any], where: str, offset: Any = None) -> None:
-        """Arranges `original`; `where` names the environment in messages."""
-        check_flattenable(original, where)
+    def __init__(
+        self, original: Any, where: str, offset: Any = None, keys: Any = None, *, small: bool = True
+    ) -> None:
+        """Arranges `original`, or its `keys`; `where` names it in messages; `small` as above."""
+        self.keys = keys and _chosen(original, where, keys)
+        policy, critic = map(set, self.keys or ((), ()))
+        if self.keys:
+            original = gym.spaces.Dict([(k, original[k]) for part in self.keys for k in part])
+        (check_flattenable if has_image(original, small=small) else check_vector)(original, where)
         self.original, self.offset = original, offset
         self._spaces = list(_parts(original))
-        self._images = _images(original, small=True)
+        self._images = _images(original, small=small)
         vector = 0
         for space, image in zip(self._spaces, self._images, strict=True):
             if image is None:
                 vector += math.prod(gym.spaces.flatten_space(space).shape or ())
-        self.layout = ObsLayout(vector, tuple(image for image in self._images if image))
-        super().__init__(0, 255, (self.layout.width,), np.uint8)
+        images = tuple(image for image in self._images if image)
+        alone = policy - critic, critic - policy
+        hidden = sum(1 for key in alone[1] for _ in _parts(original[key]))  # parts at the end
+        if images and (alone[0] or any(self._images[len(self._images) - hidden :])):
+            fix = "critic_keys must have all of env.policy_keys, and these all images"
+            raise ConfigError(f"{where} has images: env.{fix}")
+        widths = [sum(gym.spaces.flatdim(original[key]) for key in part) for part in alone]
+        self.layout = ObsLayout(vector, images, *widths)
+        low, high = (0, 255) if images else (-np.inf, np.inf)
+        super().__init__(low, high, (self.layout.width,), np.dtype(self.layout.dtype).type)
 
     def __repr__(self) -> str:
         """The other space, for messages and for the description of compiled functions."""
-        return f"ObservationRows({self.original})"
+        return f"ObservationRows({self.original}{f', keys={self.keys}' if self.keys else ''})"
+
+    @property
+    def of_policy(self) -> ObservationRows:
+        """The rows of the keys that the policy sees."""
+        keys = self.keys[0], self.keys[0]
+        return ObservationRows(self.original, "", keys=keys, small=bool(self.layout.images))
+
+    @property
+    def image_keys(self) -> list[str]:
+        """The keys of the images in a Dict, in their order; "" for a space that is an image."""
+        keys = zip(_keys(self.original), self._images, strict=True)
+        return [key for key, image in keys if image]
 
     def pack(self, obs: Any) -> AnyArray:
         """The row [W] of an observation."""
         return self._row(list(_values(self.original, obs)))
 
     def _row(self, values: Sequence[Any]) -> AnyArray:
-        row = np.zeros(self.layout.width, np.uint8)
+        row = np.zeros(self.layout.width, self.dtype)
         numbers: list[AnyArray] = []
         start = 4 * self.layout.vector
         for space, image, value in zip(self._spaces, self._images, values, strict=True):
@@ -149,8 +209,10 @@ class ObservationRows(gym.spaces.Box):
 
         A batch has a further dimension in front of every entry. Rows [W] and [N, W] also work.
         """
-        if isinstance(obs, np.ndarray) and obs.dtype == np.uint8 and obs.shape[-1:] == self.shape:
-            return np.atleast_2d(obs), obs.ndim == 1
+        is_array = isinstance(obs, np.ndarray) and obs.dtype.kind == self.dtype.kind
+        if is_array and obs.shape[-1:] == self.shape:
+            shift = 0 if self.layout.images else self.offset or 0  # rows of bytes are packed
+            return np.atleast_2d(np.subtract(obs, shift)).astype(self.dtype), obs.ndim == 1
         try:
             values = [np.asarray(value) for value in _values(self.original, obs)]
         except (KeyError, TypeError, ValueError, IndexError) as error:
@@ -218,7 +280,9 @@ def space_values(space: gym.Space[Any]) -> dict[str, Any]:
     """The space as numbers, texts, lists and arrays, from which `space_from` rebuilds it."""
     match space:
         case ObservationRows():
-            return {"type": "ObservationRows", "original": space_values(space.original)}
+            original = space_values(space.original)
+            chosen = {"keys": space.keys, "small": bool(space.layout.images)}
+            return {"type": "ObservationRows", "original": original, **chosen}
         case gym.spaces.Box():
             bounds = {"low": _bound(space.low), "high": _bound(space.high)}
             return {"type": "Box", **bounds, "shape": space.shape, "dtype": str(space.dtype)}
@@ -245,7 +309,8 @@ def space_from(values: Mapping[str, Any]) -> Any:
     """The space whose `space_values` these are; arrays may be tensors."""
     match values["type"]:
         case "ObservationRows":
-            return ObservationRows(space_from(values["original"]), "the environment")
+            chosen = {name: values[name] for name in ("keys", "small") if name in values}
+            return ObservationRows(space_from(values["original"]), "the environment", **chosen)
         case "Box":
             dtype, shape = np.dtype(values["dtype"]), tuple(values["shape"])
             low, high = (np.asarray(values[name], dtype) for name in ("low", "high"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from importlib import metadata
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from walle.envs.lanes import Saving, restart, unusable
 from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.streams import kept_globals, seed_globals
 from walle.system.importing import with_module
-from walle.types import SUCCESS, AnyArray, ObsLayout, layout_of
+from walle.types import SUCCESS, AnyArray, layout_of
 
 _TRIAL_S = 1.0  # for the trials of a slow environment
 _REPLAY_TRIAL_S = 3.0
@@ -91,7 +91,7 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     unseen = tuple(entry for entry in env.info if entry not in seen)
     step_s, unsaved = min(seconds), ""
     exact = all(one == other for one, other in zip(*results, strict=False))
-    env = replace(env, exact=exact, offset=_offset(layout_of(lane.observation_space), first))
+    env = replace(env, exact=exact, offset=_offset(lane.observation_space, first))
     # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
     ways: tuple[Saving, ...] = ("pickle", "pickle", "replay") if env.hidden is None else ("replay",)
     for i, way in enumerate(ways):  # the second time with equal draws of the global generators
@@ -123,12 +123,13 @@ def _old_mujoco(env_id: str) -> str:
     return f"; it may not support MuJoCo {version}: pip install 'mujoco<4'" if fails else ""
 
 
-def _offset(layout: ObsLayout, obs: AnyArray) -> tuple[float, ...] | None:
+def _offset(space: Any, obs: AnyArray) -> tuple[float, ...] | None:
     """The numbers of an observation, [1, *O], that are so large that float32 loses changes."""
+    layout, is_packed = layout_of(space), hasattr(space, "layout")  # rounded to float32 already
     whole = obs.dtype.kind in "iu" and not layout.images  # all integers below 2^24 are in float32
     vector = layout.vectors(obs)[0].astype(np.float64)
     large = np.isfinite(vector) & (np.abs(vector) >= (2.0**24 if whole else 2.0**16))
-    keeps = obs.dtype == np.float32 or not large.any()
+    keeps = (obs.dtype == np.float32 and not is_packed) or not large.any()
     return None if keeps else tuple(np.where(large, vector, 0.0).tolist())
 
 

@@ -160,6 +160,9 @@ class Launch:
         exclusive = settings.exclusive
         if exclusive is None:
             exclusive = planning.measures_time(jobs, swept)
+        advice = planning.side_by_side(jobs, swept, len(resources.cores))
+        if advice and settings.exclusive is not True and self._manifest is None:
+            log.info(advice)
         order_name = settings.order or ("blocks" if exclusive else "interleaved")
         key, configs = settings.repeat, [job.config for job in wanted]
         if key != DEFAULT_REPEAT and not any(key in config for config in configs):

@@ -486,10 +486,30 @@ def measures_time(jobs: Sequence[Job], swept: Collection[str]) -> bool:
     """Whether each job has to run alone: the jobs differ in a key of speed, or take all cores."""
     if len(jobs) > 1 and all(job.need.cores is None for job in jobs):
         return True
+    return _varies_speed(jobs, swept)
+
+
+def _varies_speed(jobs: Sequence[Job], swept: Collection[str]) -> bool:
     configs = [flatten(job.values) for job in jobs]
     return any(
         key in swept or len({as_json(config.get(key)) for config in configs}) > 1
         for key in KEYS_OF_SPEED
+    )
+
+
+def side_by_side(jobs: Sequence[Job], swept: Collection[str], cores: int) -> str | None:
+    """How jobs that take all cores, but do not measure time, could run side by side."""
+    lag = any(flatten(job.values).get("sampler.max_lag", 0) != 0 for job in jobs)
+    large = all(job.need.cores is None or 2 * job.need.cores > cores for job in jobs)
+    possible = len(jobs) > 1 and 2 * (1 + lag) <= cores and not any(job.need.gpus for job in jobs)
+    if not (large and possible) or _varies_speed(jobs, swept):
+        return None
+    small = {"sampler": {"n": 1, "max_lag": int(lag)}}
+    threads = any(2 * (need({**job.values, **small}).cores or cores) > cores for job in jobs)
+    return (
+        "each job takes most cores, so they run one at a time, though this sweep does not measure "
+        f"time; to run them side by side add {'' if lag else 'sampler=serial or '}sampler.n=1"
+        f"{', learner.n=1 and learner.threads=1' if threads else ''}"
     )
 
 

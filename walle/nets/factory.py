@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import gymnasium as gym
 
 from walle.errors import ConfigError
-from walle.nets.mlp import OwnNet, activation
+from walle.nets.mlp import Columns, OwnNet, activation
 from walle.nets.policies import (
     BernoulliPolicy,
     CategoricalPolicy,
@@ -122,6 +122,10 @@ class NetSettings(NamedTuple):
             self.encoder(spaces)  # refuses images
             if self.networks is None:
                 check_net(self.own, spaces.observation_space)
+            elif any(layout_of(spaces.observation_space)[2:]):
+                raise ConfigError(
+                    f"env.critic_keys with whole networks, {self.own.path}; use net=mlp"
+                )
 
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
         """Makes the convolutions of net=cnn; refuses images without them, and the reverse."""
@@ -144,18 +148,25 @@ class NetSettings(NamedTuple):
 
         return Encoder(layout, self.image_features)
 
-    def inputs(self, spaces: HasSpaces) -> tuple[int, OwnNet | None, Encoder | None]:
-        """The width of the layers' input, and any network that computes it."""
+    def inputs(
+        self, spaces: HasSpaces, *, critic: bool = False
+    ) -> tuple[int, OwnNet | None, Encoder | None]:
+        """The width of the input of a policy's or a critic's layers, and what computes it."""
         if self.own is not None and self.networks:
             raise ConfigError(
                 f"net.name={self.own.path!r} makes policies and state-value functions of on-policy"
                 " algorithms only; use one of these, or net=mlp"
             )
-        encoder, width = self.encoder(spaces), int(spaces.observation_space.shape[0])
-        if self.own is not None:
-            own = self.own(width)
-            return own.features, own, encoder
-        return encoder.width if encoder else self.state_size or width, None, encoder
+        encoder, layout = self.encoder(spaces), layout_of(spaces.observation_space)
+        if layout.policy_only and self.memory:
+            raise ConfigError("net=gru is shared: env.critic_keys must have all keys of the policy")
+        width = self.memory.units + layout.critic_only if self.memory else layout.width
+        width = encoder.width if encoder else width
+        begin, end = (layout.policy_only, width) if critic else (0, width - layout.critic_only)
+        own: OwnNet | None = self.own(end - begin) if self.own else None
+        if end - begin < width:
+            own = Columns(begin, end, own)
+        return own.features if own else width, own, encoder
 
     def policy_factory(
         self, spaces: HasSpaces, kind: str = "stochastic", exploration: float = 0.0
@@ -176,14 +187,14 @@ class NetSettings(NamedTuple):
             width, space = int(spaces.observation_space.shape[0]), spaces.action_space
             own_critic: Critic = self.networks.critic(self.own.settings, width, space)
             return own_critic
-        width, own, _ = self.inputs(spaces)
+        width, own, _ = self.inputs(spaces, critic=True)
         return Critic(width, self.critic_hidden, activation(self.activation), own)
 
     def q_functions(self, spaces: HasSpaces, actions: int, count: int) -> QFunctions:
         """Makes `count` action-value functions of actions with `actions` entries."""
         from walle.nets.critics import QFunctions
 
-        width, own, _ = self.inputs(spaces)
+        width, own, _ = self.inputs(spaces, critic=True)
         layers = (self.critic_hidden, activation(self.activation))
         return QFunctions(width, actions, *layers, count, own)
 
@@ -243,5 +254,6 @@ class PolicySpec(NamedTuple):
         if net.memory:
             from walle.nets.features import GRU
 
-            return FeaturePolicy(readout, memory=GRU("memory", obs_dim, net.memory.units))
+            inputs = obs_dim - layout_of(self.observation_space).critic_only
+            return FeaturePolicy(readout, memory=GRU("memory", inputs, net.memory.units))
         return readout

@@ -155,8 +155,8 @@ class GRU:
     """
 
     def __init__(self, prefix: str, inputs: int, units: int) -> None:
-        """`units` is H, the width of the state; parameter names start with `prefix`."""
-        self.units = units
+        """A state of H = `units`, and the first I = `inputs` numbers of an observation as input."""
+        self.inputs, self.units = inputs, units
         self._names = [f"{prefix}.{name}" for name in ("weight_x", "weight_h", "bias_x", "bias_h")]
         shapes = [(3 * units, inputs), (3 * units, units), (3 * units,), (3 * units,)]
         self.shapes: dict[str, tuple[int, ...]] = dict(zip(self._names, shapes, strict=True))
@@ -172,7 +172,7 @@ class GRU:
     def step(self, params: Params, x: Tensor, state: Tensor) -> Tensor:
         """One step: [N, I] and the state [N, H] to the next state, [N, H]."""
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
-        given = functional.linear(x, weight_x, bias_x)
+        given = functional.linear(x[..., : self.inputs], weight_x, bias_x)
         return _next(given, functional.linear(state, weight_h, bias_h), state)
 
     def unroll(self, params: Params, x: Tensor, began: Tensor, state: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class GRU:
         `began` [T, N] is true where an episode starts, which clears the state.
         """
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
-        given = functional.linear(x, weight_x, bias_x)
+        given = functional.linear(x[..., : self.inputs], weight_x, bias_x)
         kept = (~began).to(x.dtype).unsqueeze(-1)
         states = []
         for given_t, kept_t in zip(given.unbind(0), kept.unbind(0), strict=True):
@@ -189,6 +189,11 @@ class GRU:
             state = _next(given_t, functional.linear(state, weight_h, bias_h), state)
             states.append(state)
         return torch.stack(states)
+
+    def with_rest(self, states: Tensor, x: Tensor) -> Tensor:
+        """The states [..., H], then the R numbers of `x` [..., I + R] that are no input."""
+        rest = x[..., self.inputs :]
+        return torch.cat((states, rest), -1) if rest.shape[-1] else states
 
     def acting(self, params: Params, state: Tensor) -> Forward:
         """`step` in the hot loop: [rows, I] -> `state` ([rows, H]), which it changes in place.

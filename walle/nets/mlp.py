@@ -83,6 +83,24 @@ class OwnNet(Protocol):
         """[..., O] -> [..., F]; each row must depend on its own observation alone."""
 
 
+class Columns:
+    """The part of an observation that a network, or a user's `net`, sees; itself an `OwnNet`."""
+
+    def __init__(self, begin: int, end: int, net: OwnNet | None = None) -> None:
+        self._seen, self._net = slice(begin, end), net
+        self.features = net.features if net else end - begin
+        self.shapes: Mapping[str, tuple[int, ...]] = net.shapes if net else {}
+
+    def init(self, generator: torch.Generator) -> Mapping[str, Tensor]:
+        """The parameters of the user's net."""
+        return self._net.init(generator) if self._net else {}
+
+    def __call__(self, params: Params, obs: Tensor) -> Tensor:
+        """[..., O] -> [..., F]."""
+        seen = obs[..., self._seen].contiguous()  # for the bits of an observation without the rest
+        return self._net(params, seen) if self._net else seen
+
+
 def orthogonal(
     shapes: Mapping[str, tuple[int, ...]],
     layers: Sequence[str],

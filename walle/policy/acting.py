@@ -302,6 +302,13 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     else:
         obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
         spaces = Spaces(obs, *from_zero(action))
+    entries = layout_of(spaces.observation).vector
+    offset = checkpoint.offset_of(file, state, entries)
+    if isinstance(spaces.observation, ObservationRows) and spaces.observation.keys:
+        seen = spaces.observation.of_policy
+        spaces, spec = spaces._replace(observation=seen), replace(spec, keys=seen.keys)
+    kept = layout_of(spaces.observation).vector  # the policy sees the first of the entries
+    spec = replace(spec, offset=offset and offset[:kept])
     map_ = action_map(spaces.action, spec)
     actions = spaces.action if map_ is None else map_.given  # before they are rescaled
     if stored is None:
@@ -310,12 +317,12 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         net, exploration = NetSettings.from_values(stored["net"]), stored["exploration"]
         network = PolicySpec(stored["kind"], net, spaces.observation, actions, exploration)()
         obs_clip = stored["obs_clip"]
-    entries = layout_of(spaces.observation).vector
-    spec = replace(spec, offset=checkpoint.offset_of(file, state, entries))
     vector = np.zeros(network.layout.size + 2 * entries, np.float32)
     checkpoint.check(file, state, {"snapshot": {"vector": vector}})
     origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
     snapshot = PolicySnapshot.loaded(state["snapshot"])
+    parameters, *moments = snapshot.parts(network.layout.size)
+    snapshot = snapshot._replace(vector=np.concatenate((parameters, *(x[:kept] for x in moments))))
     return Policy(network, snapshot, obs_clip, spec, spaces, origin, trust)
 
 

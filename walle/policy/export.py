@@ -113,6 +113,11 @@ class SeeingModule(ActingModule):
     def __init__(self, policy: Policy, encoder: Encoder) -> None:
         super().__init__(policy)
         self._encoder = encoder
+        keys: list[str] = getattr(policy.spaces.observation, "image_keys", [])
+        plain = all(key.strip("0123456789") for key in keys) and len({*keys}) == len(keys)
+        if not plain or {"vector", "action"} & {*keys}:
+            keys = []
+        self._images = keys or [f"image{i}" for i in range(len(encoder.obs_layout.images))]
 
     def forward(self, *parts: Tensor) -> Tensor:  # type: ignore[override]
         """The actions at the arguments that `inputs` names."""
@@ -129,7 +134,7 @@ class SeeingModule(ActingModule):
         if len(images) == 1 and not vectors.shape[1]:
             return {"obs": images[0].contiguous()}
         named = {"vector": vectors} if vectors.shape[1] else {}
-        named |= {f"image{i}": image for i, image in enumerate(images)}
+        named |= dict(zip(self._images, images, strict=True))
         return {name: part.contiguous() for name, part in named.items()}
 
 
@@ -138,8 +143,9 @@ def export(policy: Policy, file: str | Path) -> float:
 
     The extension decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are called `obs`
     and `state`, outputs `action` and `next_state`. An observation that is a single image is `obs`;
-    with several parts they are `vector`, `image0`, `image1`, … Returns the largest difference of an
-    action or a state, over a thousand observations.
+    with several parts they are `vector`, and the images by their keys in a Dict ("robot.camera" in
+    a nested one), `image0`, `image1`, … otherwise. Returns the largest difference of an action or a
+    state, over a thousand observations.
 
     Raises:
         ConfigError: the extension is unknown, or a package is missing.

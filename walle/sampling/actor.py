@@ -49,6 +49,8 @@ class Actor:
         if self._memory:
             remember = self._memory.acting(self.params, self._state)
             self._forward = lambda x: forward(remember(x))
+            if (seen := self._memory.inputs) < self._x.shape[1]:
+                self._forward = lambda x: forward(remember(x[:, :seen].contiguous()))
         if self._encoder:
             encode = self._encoder.acting(self.params, self._lanes, len(self._padded))
             self._forward = lambda x: forward(encode(x))

@@ -7,6 +7,7 @@ import inspect
 import statistics
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,12 +166,17 @@ def evaluations(job: Job) -> dict[int, float]:
     With the key `eval.every`, an evaluation's number counts the intervals passed: runs with
     different round lengths are compared at the same point. Otherwise it is its row, from 1.
     """
-    file = job.directory / "eval.csv"
+    config = job.identity.config
+    return read_evaluations(job.directory, config.get("eval.every"), config.get("total_steps"))
+
+
+def read_evaluations(job: Path, interval: Any, until: Any = None) -> dict[int, float]:
+    """The mean return of each evaluation in a job's directory, of those before step `until`."""
+    file = job / "eval.csv"
     if not file.exists():
         return {}
     text = file.read_text(encoding="utf-8", errors="replace")
-    config = job.identity.config
-    every, total = (finite_number(config.get(key)) for key in ("eval.every", "total_steps"))
+    every, total = finite_number(interval), finite_number(until)
     values: dict[int, float] = {}
     rows = csv.DictReader(text[: text.rfind("\n") + 1].splitlines())
     for row, cells in enumerate(rows, start=1):

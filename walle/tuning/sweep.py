@@ -36,7 +36,7 @@ from walle.system.files import write_atomically
 from walle.system.format import count_text
 from walle.system.identity import Flat, flatten
 from walle.system.locks import locked_file
-from walle.tuning.optimizers import make_pruner, make_sampler, trial_stop_rule
+from walle.tuning.optimizers import make_pruner, make_sampler, read_evaluations, trial_stop_rule
 from walle.tuning.settings import WalleOptunaConf
 from walle.tuning.space import Space, plain, read_space, text
 
@@ -282,7 +282,8 @@ def job_end(result: JobReturn, sweep: Path) -> JobEnd:
         directory = sweep / str(config.hydra.sweep.subdir)
     value = result._return_value
     if result.status == JobStatus.COMPLETED:
-        return JobEnd("completed", value, directory)
+        every = OmegaConf.select(result.cfg, "eval.every")
+        return JobEnd("completed", value, directory, read_evaluations(directory, every))
     return JobEnd(value.state if isinstance(value, JobFailedError) else "failed", value, directory)
 
 
@@ -380,6 +381,7 @@ class JobEnd(NamedTuple):
     state: str  # completed, failed, pruned, interrupted or pending
     value: Any  # what it returned; the error of a job that did not complete
     directory: Path  # where it wrote
+    evaluations: Mapping[int, float] = {}  # of a complete job: the mean returns, by their numbers
 
 
 def only_search(sweep: Path) -> AbstractContextManager[int]:
@@ -487,6 +489,10 @@ class Study:
             if not errors:
                 state = TrialState.COMPLETE
                 value = float(statistics.median(end.value for end in ends))
+                known = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+                common = set.intersection(*({*end.evaluations} for end in ends)) - {*known}
+                for step in sorted(common):  # a pruner has reported all but the last
+                    trial.report(statistics.median(end.evaluations[step] for end in ends), step)
         if errors:
             trial.set_user_attr(ERROR, errors[0])
         try:

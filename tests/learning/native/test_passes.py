@@ -50,6 +50,10 @@ CASES = {
     "shards": ("learner.shards=4",),
     "uneven shards": ("learner.shards=3", "algo.minibatch_size=102"),
     "bound on the norm": ("algo.max_grad_norm=0.01",),
+    "other keys for the critic": (
+        *("env=gym", "env.id=tests.toy:Windy-v0", "learner.shards=2", "algo.minibatch_size=100"),
+        *("env.policy_keys=[target,place]", "env.critic_keys=[place,wind]"),
+    ),
     "wide observations and actions": (
         *("env=gym", "env.id=tests.toy:Wide-v0"),
         *("algo.normalize_rewards=false", "learner.shards=2"),

@@ -38,6 +38,9 @@ CASES = {
     "ddpg": ("algo=ddpg", "env=pendulum"),
     "ddpg, a deeper critic": ("algo=ddpg", "env=hopper", "net.critic_hidden=[9,20,33]"),
 }
+WINDY = ("env=gym", "env.id=tests.toy:Windy-v0", "env.critic_keys=[place,wind]")
+WINDY = (*WINDY, "env.policy_keys=[target,place]", "learner.shards=2")
+CASES |= {f"{name}, other keys": (f"algo={name}", *WINDY) for name in ("sac", "td3")}
 DQN = ("algo=dqn", "env=cartpole", "algo.max_grad_norm=0.1", "algo.target_interval=3")
 CASES |= {
     "dqn": DQN,

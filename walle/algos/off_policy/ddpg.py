@@ -62,7 +62,7 @@ class DDPGState(NamedTuple):
 class DDPG(ContinuousOffPolicy):
     """DDPG: a critic and a deterministic policy, each with a target network."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(DDPGSettings, replay=True, asymmetric=True)
     kind, critics = "deterministic", 1
     metrics = ("critic_loss", "policy_loss", "q")  # q is the critic's mean value
 

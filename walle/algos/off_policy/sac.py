@@ -48,7 +48,7 @@ class SACState(NamedTuple):
 class SAC(ContinuousOffPolicy):
     """SAC: two critics, a squashed Gaussian policy and a learned temperature."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True, asymmetric=True)
     kind, draws = "squashed", 2
     # q is the critics' mean value, temperature is α
     metrics = ("critic_loss", "policy_loss", "q", "entropy", "temperature")

@@ -39,7 +39,7 @@ class TD3Settings(DDPGSettings):
 class TD3(DDPG):
     """TD3: DDPG with two critics, a delayed policy, and noise on the target's action."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(TD3Settings, replay=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(TD3Settings, replay=True, asymmetric=True)
     critics, draws = 2, 1
 
     @property

@@ -54,7 +54,7 @@ class A2CSettings(OnPolicySettings):
 class A2C(OnPolicyActorCritic):
     """A2C: one gradient step a round."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings, images=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(A2CSettings, images=True, asymmetric=True)
 
     def __init__(self, settings: A2CSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""

@@ -33,6 +33,7 @@ class A3C(A2C):
         reason="it learns from each rollout on arrival, without rounds; for rounds use algo=a2c",
         every_rollout=True,
         images=True,
+        asymmetric=True,
     )
 
     def parts(self) -> list[Part]:

@@ -94,8 +94,8 @@ class NeuralBaseline:
 
         def load_native() -> None:
             activation = algorithm.net.activation
-            adam, shards = AdamSettings(), problem.shards
-            passes = Passes(None, self._critic, activation, Loss(), adam, shards)
+            adam, shards, width = AdamSettings(), problem.shards, problem.obs_dim
+            passes = Passes(None, self._critic, activation, Loss(), adam, shards, width)
             passes.join_team(self._optimizer.team)
             self._optimizer = passes
 

@@ -88,7 +88,9 @@ TOO_FAR = 1.5  # times the target of the KL divergence
 class PPO(OnPolicyActorCritic):
     """PPO: epochs of minibatches on the clipped ratio."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(PPOSettings, recurrent=True, images=True)
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        PPOSettings, recurrent=True, images=True, asymmetric=True
+    )
     draw_ahead: Callable[[], None]  # see `learners.draw_ahead`; only in C++
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:

@@ -102,7 +102,7 @@ def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, fl
 class PPOKL(OnPolicy):
     """PPO with a KL penalty; policy and value function have separate vectors and optimizers."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(PPOKLSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(PPOKLSettings, asymmetric=True)
     learned = (*OnPolicy.learned, "value.vector")
 
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:

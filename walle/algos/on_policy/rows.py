@@ -83,7 +83,8 @@ class SequenceRows(StepRows):
     def features(self, params: Params, inputs: Any) -> Tensor:
         """Unrolls the memory over N sequences: [N, K, O] -> [N, K, H]."""
         obs, began = inputs.obs.transpose(0, 1), inputs.began.transpose(0, 1)
-        return self._memory.unroll(params, obs, began, inputs.state).transpose(0, 1)
+        states = self._memory.unroll(params, obs, began, inputs.state)
+        return self._memory.with_rest(states, obs).transpose(0, 1)
 
     def with_features(self, params: Params, experience: Experience) -> Experience:
         """The round with the memory's states [T L + M, H] instead of observations.
@@ -93,12 +94,14 @@ class SequenceRows(StepRows):
         x = experience
         state = self._memory.unroll(params, x.obs, x.began, x.state)
         unseen = self._memory.step(params, x.states[x.ended.numel() :], state[x.needs_final_obs])
-        return x._replace(states=torch.cat((state.flatten(0, 1), unseen)))
+        states = torch.cat((state.flatten(0, 1), unseen))
+        return x._replace(states=self._memory.with_rest(states, x.states))
 
     def inputs(self, experience: Experience, featured: Experience) -> SequenceInputs:
         """Sequences of observations, and the memory's state before each."""
         x, K = experience, self._steps
-        state = torch.cat((x.state.unsqueeze(0), featured.obs[K - 1 : -1 : K]))
+        before = featured.obs[K - 1 : -1 : K, :, : self._memory.units]
+        state = torch.cat((x.state.unsqueeze(0), before))
         return SequenceInputs(self.as_rows(x.obs), self.as_rows(x.began), state.flatten(0, 1))
 
     def as_rows(self, column: Tensor) -> Tensor:

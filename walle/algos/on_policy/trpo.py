@@ -133,7 +133,7 @@ class TRPOSettings(BaselineSettings, TrustRegionSettings):
 class TRPO(TrustRegion):
     """TRPO: a policy in one vector, and a value function that is fitted after each policy step."""
 
-    capabilities: ClassVar[Capabilities] = Capabilities(TRPOSettings)
+    capabilities: ClassVar[Capabilities] = Capabilities(TRPOSettings, asymmetric=True)
     learned = (*TrustRegion.learned, "baseline.vector")
 
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:

@@ -11,9 +11,22 @@ import numpy as np
 import numpy.typing as npt
 
 from walle.envs.mujoco.physics import Array, Fields, make_physics
-from walle.envs.mujoco.task import LaneError, RewardAndEnd, State, Task, near_rest, never
-from walle.errors import ConfigError, RolloutError
+from walle.envs.mujoco.task import (
+    LaneError,
+    RewardAndEnd,
+    State,
+    Task,
+    compile_model,
+    near_rest,
+    never,
+)
+from walle.errors import ConfigError, RolloutError, nearest
 from walle.types import AnyArray, BoolArray
+
+# What `indices` finds: MuJoCo's name of a view of the model, and of the number of parts.
+_PARTS = {name: (name, f"n{name}") for name in ("site", "body", "geom", "tendon", "sensor")}
+_PARTS |= {"actuator": ("actuator", "nu"), "camera": ("camera", "ncam")}
+_PARTS |= dict.fromkeys(("qpos", "qvel"), ("joint", "njnt"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +80,42 @@ class Robot:
                 f"reset_noise_scale={self.reset_noise_scale} has no effect when `begin` is given: "
                 "leave one of them out"
             )
+
+
+def indices(xml_file: str | Path, *parts: str) -> list[int | slice]:
+    """Where MuJoCo's arrays hold named parts of a model, such as "site:tip" or "sensor:gyro".
+
+    A site, body, geom, camera, tendon or actuator has an index, for `now.site_xpos[:, TIP]`. The
+    numbers of a sensor are a slice of `sensordata`, and those of a joint one of `qpos` or `qvel`:
+    "qpos:hip", "qvel:hip".
+
+    Raises:
+        ConfigError: the model has no such part; the message has the nearest one.
+    """
+    model, found = compile_model(Path(xml_file).expanduser()), list[int | slice]()
+    for part in parts:
+        key, _, name = part.partition(":")
+        if key not in _PARTS:
+            raise ConfigError(f"{part!r} is not KIND:NAME; {nearest(key, _PARTS)}")
+        kind, count = _PARTS[key]
+        view = getattr(model, kind)
+        names = [view(i).name for i in range(getattr(model, count))]
+        if not name or name not in names:
+            near = nearest(name, filter(None, names))
+            raise ConfigError(f"{part!r}: {xml_file} has no {kind} {name!r}; {near}")
+        one = view(name)
+        match key:
+            case "sensor":
+                start, size = one.adr[0], one.dim[0]
+            case "qpos":
+                start, size = one.qposadr[0], len(one.qpos0)
+            case "qvel":
+                start, size = one.dofadr[0], len(one.damping)
+            case _:
+                found.append(int(one.id))
+                continue
+        found.append(slice(int(start), int(start + size)))
+    return found
 
 
 class RobotTask(Task):

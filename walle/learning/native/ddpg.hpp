@@ -84,7 +84,7 @@ class DDPG : public ActorCritic {
       for (int a = 0; a < actions_; a++) {
         const float action = action_.panels.at(i, a);
         policy_.output_error().at(i, a) =
-            pair_error_.panels.at(i, obs_size_ + a) * (1 - action * action);
+            pair_error_.panels.at(i, critic_obs_ + a) * (1 - action * action);
       }
     policy_.backward(obs_.panels, add, to, count);
     add_numbers(to + policy_size(), -values, values, add);

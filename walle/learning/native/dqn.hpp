@@ -19,7 +19,7 @@ class DQN : public ReplayUpdates {
 
  public:
   explicit DQN(const ActionValues &n)
-      : ReplayUpdates(n.minibatch, n.shards, n.widths[0], 1,
+      : ReplayUpdates(n.minibatch, n.shards, n.widths[0], n.widths[0], 1,
                       MLP(n.widths, n.layers, Activation(n.activation), 0).end()),
         settings_(n),
         choices_(n.widths[n.layers]),

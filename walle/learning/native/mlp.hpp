@@ -32,18 +32,21 @@ inline Floats zeros(long count) {
 
 // Up to BLOCK rows of numbers.
 struct Block {
-  explicit Block(int cols)
+  // `read` takes the columns from `begin` on of rows of `width`; by default a row has `cols`.
+  explicit Block(int cols, int begin = 0, int width = 0)
       : memory(zeros(Panels::size(BLOCK, cols))),
         panels(memory.get(), BLOCK, cols),
-        last_lanes(first_lanes((cols - 1) % LANES + 1)) {}
+        last_lanes(first_lanes((cols - 1) % LANES + 1)),
+        begin(begin),
+        width(width ? width : cols) {}
 
-  // Copies rows of `from` [count, cols]: the rows order[first], order[first + 1], …, or, if `order`
+  // Copies rows of `from` [count, width]: the rows order[first], order[first + 1], …, or, if `order`
   // is null, first, first + 1, …. A row is read by whole vectors, which may reach into the next.
   void read(const float *from, long count, const long *order, long first, int rows) {
     const int cols = panels.cols, whole = (cols - 1) / LANES * LANES;
-    const float *end = from + count * cols - LANES;
+    const float *end = from + count * width - LANES;
     for (int row = 0; row < rows; row++) {
-      const float *x = from + (order ? order[first + row] : first + row) * cols;
+      const float *x = from + (order ? order[first + row] : first + row) * width + begin;
       if (x + whole > end) {
         read_row(row, x);
         continue;
@@ -62,6 +65,7 @@ struct Block {
   Floats memory;
   Panels panels;
   IntVector last_lanes;  // of a row's last vector
+  int begin, width;
 };
 
 enum Activation { TANH = 0, RELU = 1 };

@@ -137,6 +137,10 @@ struct Networks {
   int kind;           // of the policy's distributions
   const int *counts;  // of the choices in each entry of an action, for CATEGORICAL
   int actions;        // entries of an action
+  int obs;            // numbers of a row; the policy sees the first, the critic the last ones
+
+  int policy_obs() const { return policy_layers ? policy[0] : critic[0]; }
+  int critic_obs() const { return critic_layers ? critic[0] : policy[0]; }
 };
 
 // What a policy minimises, with the importance ratio ρ, all means over a minibatch:
@@ -167,7 +171,9 @@ class Passes {
   Passes(const Networks &n, const Loss &loss, const AdamSettings &adam, int shards)
       : loss_(loss),
         settings_(adam),
-        obs_(n.policy_layers ? n.policy[0] : n.critic[0]),
+        obs_(n.policy_obs(), 0, n.obs),
+        critic_obs_(n.critic_obs(), n.obs - n.critic_obs(), n.obs),
+        seen_(n.policy_obs() + n.critic_obs() == 2 * n.obs ? obs_ : critic_obs_),
         policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
         distribution_(n.policy_layers
                           ? make_distribution(n.kind, policy_, n.counts, n.actions,
@@ -219,8 +225,8 @@ class Passes {
     for (; block < end; block++) {
       const long first = block * BLOCK;
       const int count = int(std::min(round.states_count - first, long(BLOCK)));
-      obs_.read(round.states, round.states_count, nullptr, first, count);
-      critic_.forward(obs_.panels, parameters_.get(), count);
+      seen_.read(round.states, round.states_count, nullptr, first, count);
+      critic_.forward(seen_.panels, parameters_.get(), count);
       for (int i = 0; i < count; i++) values[first + i] = critic_.output().at(i, 0);
     }
     shards_.spent.divided += seconds_now() - began;
@@ -304,10 +310,11 @@ class Passes {
         policy_.backward(obs_.panels, add, gradient, block);
       }
       if (has_critic_) {
-        critic_.forward(obs_.panels, parameters_.get(), block);
+        if (&seen_ != &obs_) seen_.read(rows.obs, rows.count, batch.order, first, block);
+        critic_.forward(seen_.panels, parameters_.get(), block);
         for (int i = 0; i < block; i += LANES)
           add_value_loss(batch, first + i, i, least(block - i, LANES), weight, sums);
-        critic_.backward(obs_.panels, add, gradient, block);
+        critic_.backward(seen_.panels, add, gradient, block);
       }
     }
     if (distribution_) distribution_->gradient(gradient + own_at_);
@@ -385,7 +392,8 @@ class Passes {
 
   Loss loss_;
   AdamSettings settings_;
-  Block obs_;
+  Block obs_, critic_obs_;
+  Block &seen_;  // by the critic: `obs_` if both see all
   MLP policy_;
   std::unique_ptr<Distribution> distribution_;  // null without a policy
   int own_;      // parameters of the distribution itself

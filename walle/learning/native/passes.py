@@ -95,7 +95,7 @@ _Networks = structure(
     "Networks",
     **dict.fromkeys(("policy", "critic"), POINTER(c_int)),
     **dict.fromkeys(("policy_layers", "critic_layers", "activation", "kind"), c_int),
-    **{"counts": POINTER(c_int), "actions": c_int},
+    **{"counts": POINTER(c_int), "actions": c_int, "obs": c_int},
 )
 _INTS = "objective", "noise_is_learned", "correction", "normalize_advantages"
 _Loss = structure("Loss", **{name: c_int if name in _INTS else c_float for name in Loss._fields})
@@ -130,11 +130,13 @@ class Passes:
         loss: Loss,
         settings: AdamSettings,
         shards: int = 1,
+        obs_dim: int | None = None,
     ) -> None:
         """Compiles and loads the library.
 
         `policy` is an instance of a class in `KINDS`; None fits a critic alone. Without a critic
-        the passes improve a policy alone. `activation` is a key of `ACTIVATIONS`.
+        the passes improve a policy alone. `activation` is a key of `ACTIVATIONS`. Observations have
+        `obs_dim` numbers, of which the policy sees the first and the critic the last ones.
 
         Raises:
             CompilerError: no compiler can compile it.
@@ -143,13 +145,13 @@ class Passes:
         self._library = load("passes", _TYPES)
         nets = [net for net in (policy, critic) if net is not None]
         sizes = [[] if net is None else widths(net.layout) for net in (policy, critic)]
-        self._obs_dim, self._size = max(sizes)[0], sum(net.layout.size for net in nets)
+        self._obs_dim, self._size = obs_dim or max(sizes)[0], sum(net.layout.size for net in nets)
         self._has_policy, self._has_critic = policy is not None, critic is not None
         self._names = INFO[loss.objective] if policy else NAMES[:2]
         self._kind, self._counts = KINDS.get(type(policy), 0), _choices(policy)
         networks = _Networks(
             *(*map(ints, sizes), *(max(0, len(x) - 1) for x in sizes), ACTIVATIONS[activation]),
-            *(self._kind, ints(self._counts), len(self._counts)),
+            *(self._kind, ints(self._counts), len(self._counts), self._obs_dim),
         )
         codes: dict[Any, Any] = {None: math.inf, **OBJECTIVES, **CORRECTIONS}
         weights, adam = (

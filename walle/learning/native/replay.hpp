@@ -88,12 +88,13 @@ class ReplayUpdates {
  protected:
   static constexpr int NUMBERS = 2;  // behind a gradient: sums of its loss and of another number
 
-  // `longest` is the number of parameters of the largest gradient.
-  ReplayUpdates(int minibatch, int shards, int obs_size, int actions, long longest)
+  // The policy sees the first `seen` of `obs_size` numbers. `longest` is the number of parameters of
+  // the largest gradient.
+  ReplayUpdates(int minibatch, int shards, int obs_size, int seen, int actions, long longest)
       : minibatch_(minibatch),
         actions_(actions),
         obs_size_(obs_size),
-        obs_(obs_size),
+        obs_(seen),
         targets_(BLOCK),
         shards_(shards, longest + NUMBERS) {}
 
@@ -136,6 +137,7 @@ class ReplayUpdates {
 struct ActorCriticSettings {
   const int *policy, *critic;  // widths of their layers, the inputs first
   int policy_layers, critic_layers, critics, actions;
+  int obs;  // numbers of an observation; the policy sees the first, the critics the last ones
   int activation, minibatch, shards;
   float gamma, tau, rate;
 };
@@ -154,12 +156,13 @@ class ActorCritic : public ReplayUpdates {
 
  protected:
   ActorCritic(const ActorCriticSettings &n)
-      : ReplayUpdates(n.minibatch, n.shards, n.policy[0], n.actions, longest(n)),
+      : ReplayUpdates(n.minibatch, n.shards, n.obs, n.policy[0], n.actions, longest(n)),
         settings_(n),
-        pair_(obs_size_ + actions_),
-        pair_error_(obs_size_ + actions_),
+        critic_obs_(n.critic[0] - actions_),
+        pair_(n.critic[0]),
+        pair_error_(n.critic[0]),
         action_(actions_),
-        row_of_pair_(obs_size_ + actions_),
+        row_of_pair_(n.critic[0]),
         policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
         critics_(make_critics(n)),
         policy_state_(policy_size()),
@@ -215,17 +218,18 @@ class ActorCritic : public ReplayUpdates {
     return least;
   }
 
-  // Writes the rows of `pair_`, which critics see: observations, beginning at `obs` in a block of
-  // rows, with the actions in `action_`.
+  // Writes the rows of `pair_`, which critics see: what they see of observations, which begin at
+  // `obs` in a block of rows, with the actions in `action_`.
   void write_pairs(const float *obs, int count) {
     for (int i = 0; i < count; i++, obs += row_size()) {
-      std::copy(obs, obs + obs_size_, row_of_pair_.begin());
-      for (int a = 0; a < actions_; a++) row_of_pair_[obs_size_ + a] = action_.panels.at(i, a);
+      std::copy(obs + obs_size_ - critic_obs_, obs + obs_size_, row_of_pair_.begin());
+      for (int a = 0; a < actions_; a++) row_of_pair_[critic_obs_ + a] = action_.panels.at(i, a);
       pair_.read_row(i, row_of_pair_.data());
     }
   }
 
   ActorCriticSettings settings_;
+  int critic_obs_;  // numbers of an observation that critics see
   Block pair_, pair_error_, action_;
   std::vector<float> row_of_pair_;
   MLP policy_;
@@ -241,7 +245,8 @@ class ActorCritic : public ReplayUpdates {
 
   void add_critic_gradient(const float *rows, const float *noise, int count, bool add, float *to) {
     find_targets(rows, noise, count);
-    for (int i = 0; i < count; i++) pair_.read_row(i, rows + i * row_size());
+    const float *seen = rows + obs_size_ - critic_obs_;
+    for (int i = 0; i < count; i++) pair_.read_row(i, seen + i * row_size());
     float squares = 0, values = 0;
     for (MLP &critic : critics_) {
       critic.forward(pair_.panels, critic_state_.parameters(), count);

@@ -24,7 +24,7 @@ _RATES = {"gamma": c_float, "tau": c_float, "learning_rate": c_float}
 ActorCritic = structure(
     "ActorCritic",
     **dict.fromkeys(("policy", "critic"), POINTER(c_int)),
-    **dict.fromkeys(("policy_layers", "critic_layers", "critics", "actions"), c_int),
+    **dict.fromkeys(("policy_layers", "critic_layers", "critics", "actions", "obs"), c_int),
     **(_SIZES | _RATES),
 )
 ActionValues = structure(

@@ -80,7 +80,7 @@ class SAC : public ActorCritic {
       critics_[k].input_error(pair_error_.panels, int(rows.size()));
       for (size_t j = 0; j < rows.size(); j++)
         for (int a = 0; a < actions_; a++)
-          slope.at(rows[j], a) = pair_error_.panels.at(int(j), obs_size_ + a);
+          slope.at(rows[j], a) = pair_error_.panels.at(int(j), critic_obs_ + a);
     }
     for (int i = 0; i < count; i++)
       for (int a = 0; a < actions_; a++) {
