@@ -228,3 +228,14 @@ def test_the_wrapper_of_the_page_works_as_it_is_typed_there_and_in_its_file(tmp_
         lanes = make_lanes(EnvSpec.of(compose(words).env, "mlp"), [0], 0)
         assert lanes.reset().shape == (1, 5)
         assert lanes.step(np.array([0])).reward == [0.5]
+
+
+def test_a_game_of_atari_is_four_grey_images():
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    spec = EnvSpec.of(compose(["env=atari", "env.id=ALE/Breakout-v5"]).env, "cnn")
+    obs, _ = make_single(spec, pack=False).reset(seed=0)
+    assert (obs.shape, obs.dtype) == ((4, 84, 84), np.uint8)
+    lanes = make_lanes(spec, [0, 1], 0)
+    assert lanes.reset().shape == (2, 4 * 84 * 84)
+    assert lanes.step(np.array([0, 3])).reward.tolist() == [0, 0]
