@@ -48,7 +48,7 @@ ALWAYS_JOINED = ("seed", "sampler.n")
 ROW_KEYS = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
 UNFINISHED = {
     "running": "still running, or killed without a message: the rows written so far are used",
-    "interrupted": "interrupted: no learning curve counts them, unless all of its sweep were",
+    "interrupted": "interrupted: no learning curve or final score counts them, unless all were",
     "pruned": "pruned by a search: they end before the others",
     "unknown": "without status.json: all their rows are used",
 }
@@ -212,7 +212,8 @@ def _yaml_names(config: Mapping[str, Scalar], overrides: Sequence[object]) -> di
     typed = dict(str(text).lstrip("+").partition("=")[::2] for text in overrides)
     keys = {"algo": "algo.name", "env": "env.id", "net": "net.name"}
     own = {group: key for group, key in keys.items() if ":" in str(config.get(key, ""))}
-    return {key: typed[group] for group, key in own.items() if group in typed and key not in typed}
+    chose = typed.keys() - {group for group in own if typed.get(group) in ("gym", "own")}
+    return {key: typed[group] for group, key in own.items() if group in chose and key not in typed}
 
 
 def fingerprint(runs: Iterable[Run]) -> str:

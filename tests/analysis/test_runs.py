@@ -146,7 +146,7 @@ def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
 
 def test_own_classes_have_the_names_of_the_yaml_files_that_chose_them(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "sweep", [Job(), Job(algo="mine:Fast"), Job(algo="mine:Slow")])
-    typed = (["algo=ppo"], ["algo=fast", "env=hard"], ["algo=own", "algo.name=mine:Slow"])
+    typed = (["algo=ppo"], ["algo=fast", "env=hard"], ["algo=own", "+experiment=slow"])
     for number, overrides in enumerate(typed):
         file = root / str(number) / "run.json"
         content = json.loads(file.read_text()) | {"overrides": overrides}
