@@ -17,7 +17,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from walle.config.did_you_mean import explain, misplaced
+from walle.config.did_you_mean import explain, misplaced, refuse_lists
 from walle.config.files import algorithms, search_path
 from walle.errors import ConfigError, directory_fault
 from walle.system.locks import refuse_used
@@ -47,6 +47,7 @@ class RefuseDirectory(Callback):
         """Ends the program with code 2 if the directory's name is invalid or a run uses it."""
         with _reported():
             _refuse_name(config)
+            refuse_lists(config.hydra.overrides.task)
             for name in sorted(_algorithms(config).intersection(map(str, config))):
                 raise ConfigError(misplaced(name))
             # A single run would silently ignore settings of the launcher.
@@ -65,6 +66,7 @@ class RefuseDirectory(Callback):
         """
         with _reported():
             params, names = config.hydra.sweeper.get("params") or {}, _algorithms(config)
+            refuse_lists([*config.hydra.overrides.task, *(f"{k}={v}" for k, v in params.items())])
             if any(_opened(str(key), names) != key for key in params):
                 opened = {_opened(str(k), names): v for k, v in params.items()}
                 with open_dict(config):
