@@ -96,7 +96,9 @@ def score_matrices(
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
     per_run = groups.column_per_run(sweep.iterations, "return_mean")
-    starts = {run: float(returns[0]) for run, returns in per_run.items()}
+    starts = {
+        run.name: float(per_run[run.name][0]) for run in sweep.learning if run.name in per_run
+    }
     ends = scores.final_returns(sweep.evaluations if y == "eval" else sweep.iterations)
     finals = {run: float(returns.mean()) for run, returns in ends.items() if run in starts}
     entries = _entries(sweep, by, finals)

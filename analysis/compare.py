@@ -64,6 +64,8 @@ def study(
         runs_a, runs_b = tasks.setdefault(pairing.learning, (set(), set()))
         runs_a.update(pairing.a.values())
         runs_b.update(pairing.b.values())
+    learning = {run.name for run in chosen.learning}
+    tasks = {task: (a & learning or a, b & learning or b) for task, (a, b) in tasks.items()}
     finals, starts, texts = _scores(chosen, tasks, returns)
     times, reached = _times(chosen, tasks, time_to_return)
     results = comparisons.compare(finals, pairings, blocks=False, starts=starts)

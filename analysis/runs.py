@@ -48,7 +48,7 @@ ALWAYS_JOINED = ("seed", "sampler.n")
 ROW_KEYS = {"iterations": ["run", "iteration"], "timing": ["run", "process", "iteration"]}
 UNFINISHED = {
     "running": "still running, or killed without a message: the rows written so far are used",
-    "interrupted": "interrupted: the rows written before are used",
+    "interrupted": "interrupted: no learning curve or final score counts them, unless all were",
     "pruned": "pruned by a search: they end before the others",
     "unknown": "without status.json: all their rows are used",
 }
@@ -199,11 +199,21 @@ def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") 
     if not any(r.endswith(b"\n") and r.count(b",") == lines[0].count(b",") for r in lines[1:]):
         return LeftOut(name, "no complete iteration yet (iterations.csv has no whole row)")
     config = dict(flatten(provenance["config"]))
+    config |= _yaml_names(config, provenance.get("overrides") or [])
     if config.get("sampler.name") == "serial":  # it always has these, so they are no settings
         config = {"sampler.n": 1, "sampler.max_lag": 0} | config
     if sweep is not None:
         config["sweep"] = sweep
     return Run(directory, name, config, provenance, status, block)
+
+
+def _yaml_names(config: Mapping[str, Scalar], overrides: Sequence[object]) -> dict[str, Scalar]:
+    """The names of the YAML files that chose classes of the user's own, `module:Class`."""
+    typed = dict(str(text).lstrip("+").partition("=")[::2] for text in overrides)
+    keys = {"algo": "algo.name", "env": "env.id", "net": "net.name"}
+    own = {group: key for group, key in keys.items() if ":" in str(config.get(key, ""))}
+    chose = typed.keys() - {group for group in own if typed.get(group) in ("gym", "own")}
+    return {key: typed[group] for group, key in own.items() if group in chose and key not in typed}
 
 
 def fingerprint(runs: Iterable[Run]) -> str:
@@ -425,6 +435,11 @@ class Sweep:
         """Configuration keys that differ between the runs, without the seed."""
         keys = sorted({key for run in self.runs for key in run.config} - {"seed"})
         return [key for key in keys if len({run.config.get(key) for run in self.runs}) > 1]
+
+    @property
+    def learning(self) -> list[Run]:
+        """The runs that learning curves count: not interrupted ones, unless all were."""
+        return [run for run in self.runs if run.state != "interrupted"] or self.runs
 
     @property
     def info(self) -> list[str]:

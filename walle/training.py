@@ -119,13 +119,23 @@ def train(
     about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
     if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
-        offset = checkpoint.offset_of(*source, problem.obs_layout.vector)
+        entries, own = problem.obs_layout.vector, environment.env.offset
+        fits = resumed or np.shape(source[1].get("offset", ())) == (
+            entries,
+        )  # else `start` refuses it
+        offset = checkpoint.offset_of(*source, entries) if fits else None
         environment = environment._replace(env=replace(environment.env, offset=offset))
     if resumed:  # whose files have these columns
         env = replace(environment.env, info=tuple(resumed.get("info", ())))
         environment = environment._replace(env=env)
     make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
+    if parent and (gap := np.abs(np.subtract(offset or 0, own or 0)).max()) >= 2**24:
+        raise ConfigError(
+            f"start_from={parent.file}: numbers in this environment's observations differ by "
+            f"{gap:.2g} from those of that run, so that float32 would round them; make them "
+            "relative in the environment, or leave out start_from"
+        )
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:

@@ -68,9 +68,11 @@ def of_value(key: str, value: Scalar) -> str:
 
 def groups(sweep: Sweep, by: str | None) -> Groups:
     """The names of the runs of each line, by task and label; without `by` of a baseline."""
-    tasks = {run.name: task_of(run) for run in sweep.runs}
+    tasks = {run.name: task_of(run) for run in sweep.learning}
     found: Groups = {}
     for run, label in of_runs(sweep, by or "seed").items():
+        if run not in tasks:
+            continue
         named = label if by else label._replace(value=BASELINE)
         found.setdefault((tasks[run], named), []).append(run)
     return found

@@ -7,6 +7,7 @@ import pytest
 
 from tests.conftest import read
 from walle import algos
+from walle.algos.base import Problem
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.training import train
@@ -33,6 +34,12 @@ def reinforce(tmp_path, monkeypatch):
 
 def test_it_takes_less_than_80_lines():
     assert len(block("python").splitlines()) < 80
+
+
+def test_the_page_lists_what_a_problem_holds():
+    text = DOCS.read_text()
+    names = [*Problem._fields, *(name for name in vars(Problem) if not name.startswith("_"))]
+    assert [name for name in names if f"`{name}" not in text] == []
 
 
 def test_it_learns(reinforce, tmp_path):

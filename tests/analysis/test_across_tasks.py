@@ -143,3 +143,12 @@ def test_the_interval_has_the_freedom_of_all_tasks(tasks_sweep: Path) -> None:
     row = across_tasks.study(sweep).table.iloc[0]
     draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
     assert (row["iqm_low"], row["iqm_high"]) == stats.interval_bounds(draws, 3, dof=4)
+
+
+def test_an_interrupted_run_has_no_score(tmp_path: Path) -> None:
+    jobs = [Job(env=env, seed=seed) for env in ("A-v0", "B-v0") for seed in range(3)]
+    jobs += [Job(env="B-v0", seed=3, state="interrupted", iterations=3)]
+    _, matrices = across_tasks.score_matrices(load(write_sweep(tmp_path / "s", jobs)), "seed")
+    assert "3" not in matrices
+    table = across_tasks.study(load(tmp_path / "s")).table
+    assert table["runs_per_task"].tolist() == [3]

@@ -264,6 +264,17 @@ def test_shorter_runs_are_said(four: Path) -> None:
     assert "Scores are read at 500 steps, where the shortest run ends." in study.sentences
 
 
+def test_an_interrupted_run_has_no_score_and_cuts_no_other(four: Path) -> None:
+    keep_rows(four / "1", 3)
+    status = json.loads((four / "1" / "status.json").read_text())
+    (four / "1" / "status.json").write_text(json.dumps(status | {"state": "interrupted"}))
+    study = compare.study(load(four))
+    (score,) = rows_of(study, "final score").to_dict("records")
+    assert (score["algo.name=a2c"], score["algo.name=ppo"]) == (30, 70)
+    assert score["runs"] == "1 and 2"
+    assert not any("the shortest run" in text for text in study.sentences)
+
+
 def test_single_runs_have_no_interval(tmp_path: Path) -> None:
     for name, end in (("a", 30.0), ("b", 60.0)):
         write_rows(write_run(tmp_path / name, Job()), [10.0, *[end] * 9])

@@ -292,3 +292,19 @@ def test_the_values_that_columns_can_have() -> None:
     assert possible_values("clip_fraction") == (0, 1)
     assert possible_values("explained_variance") == (-np.inf, 1)
     assert possible_values("return_mean") == (-np.inf, np.inf)
+
+
+@pytest.mark.parametrize("x", ["steps", "wall"])
+def test_an_interrupted_run_counts_in_no_curve_unless_all_were(tmp_path: Path, x: str) -> None:
+    jobs = [Job(), Job(seed=1), Job(seed=2, iterations=3, state="interrupted")]
+    jobs += [Job(n=2, iterations=3, state="interrupted")]
+    sweep = load(write_sweep(tmp_path / "some", jobs))
+    study = returns.study(sweep, x=x)
+    assert study.table["runs"].tolist() == [2]
+    last = sweep.iterations[sweep.iterations["run"].isin(["0", "1"])]
+    column = returns.X_AXES[x][0]
+    end = last.groupby("run", observed=True)[column].max().min()
+    assert study.table[column].tolist() == [pytest.approx(end, rel=0.01)]
+    assert any("2 of 4 runs interrupted: no learning curve" in note for note in sweep.notes)
+    stopped = write_sweep(tmp_path / "all", [Job(iterations=3, state="interrupted")])
+    assert returns.study(load(stopped), x=x).table["runs"].tolist() == [1]

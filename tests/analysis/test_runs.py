@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.analysis.synthetic import REPLACED, Job, collect_seconds, write_run, write_sweep
+from walle.analysis.drawing.labels import of_runs
 from walle.analysis.runs import BadInputError, fingerprint, load
 
 
@@ -141,6 +142,21 @@ def test_running_and_interrupted_runs_are_used_and_said(tmp_path: Path) -> None:
     assert "1 of 3 runs still running" in notes[0]
     assert "interrupted" in notes[1]
     assert "without status.json" in notes[2]
+
+
+def test_own_classes_have_the_names_of_the_yaml_files_that_chose_them(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "sweep", [Job(), Job(algo="mine:Fast"), Job(algo="mine:Slow")])
+    typed = (["algo=ppo"], ["algo=fast", "env=hard"], ["algo=own", "+experiment=slow"])
+    for number, overrides in enumerate(typed):
+        file = root / str(number) / "run.json"
+        content = json.loads(file.read_text()) | {"overrides": overrides}
+        if number == 1:
+            content["config"]["env"]["id"] = "mine:Env"
+        file.write_text(json.dumps(content))
+    sweep = load(root)
+    assert sweep.values("algo.name") == ["ppo", "fast", "mine:Slow"]
+    assert sweep.values("env.id") == ["HalfCheetah-v5", "hard", "HalfCheetah-v5"]
+    assert [text.text for text in of_runs(sweep, "algo.name").values()][:1] == ["fast"]
 
 
 def test_attempts_and_replaced_samplers_are_said(tmp_path: Path) -> None:

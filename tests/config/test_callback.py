@@ -104,6 +104,8 @@ def test_jobs_record_the_final_setting_alone_and_are_recognised(planned, command
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        (["sampler=[serial,process]"], "sampler=[serial,process]: a run has one sampler; for a"),
+        (["-m", "seed=1,2", "net=[mlp,gru]"], "a run has one net; for a sweep over several type"),
         (["algo.clip=${z}"], "algo.clip: Interpolation key 'z' not found; correct the"),
         (["algo.clip=${oc.env:WALLE_NOPE}"], "variable 'WALLE_NOPE' not found\"; set the variable"),
         (["+env.kwargs.a=${seed.x}"], "node `seed` is not a container and thus cannot"),

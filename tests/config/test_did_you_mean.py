@@ -14,6 +14,11 @@ from walle.errors import ConfigError
     ("override", "line"),
     [
         ("seed=1,2", "seed=1,2 has several values; for a sweep over them add -m"),
+        (
+            "net=[mlp,gru]",
+            "net=[mlp,gru]: a run has one net; for a sweep over several type -m net=",
+        ),
+        ("+env=[ant,hopper]", "+env=[ant,hopper]: a run has one env; for a sweep over several"),
         ("algo.lr=3", "algo.lr is not a setting; did you mean algo.learning_rate?"),
         ("n_envs=8", "n_envs is not a setting; did you mean sampler.lanes?"),
         ("pppo.clip=3", "pppo is not a setting; did you mean 'ppo'?"),

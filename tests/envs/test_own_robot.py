@@ -219,9 +219,9 @@ def test_parts_of_a_model_by_their_names(tmp_path):
 @pytest.mark.parametrize(
     ("part", "said"),
     [
-        ("site:tipp", "has no site 'tipp'; did you mean 'tip'?"),
-        ("qvel:elbwo", "has no joint 'elbwo'; did you mean 'elbow'?"),
-        ("sensor:", "has no sensor ''; choose one of: place"),
+        ("site:tipp", "has no such name; did you mean 'tip'?"),
+        ("qvel:elbwo", "has no such name; did you mean 'elbow'?"),
+        ("sensor:", "has no such name; choose one of: place"),
         ("sites:tip", "'sites:tip' is not KIND:NAME; did you mean 'site'?"),
         ("tip", "'tip' is not KIND:NAME; "),
     ],

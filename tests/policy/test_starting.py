@@ -154,6 +154,13 @@ def test_large_numbers_keep_the_offset_of_the_parent(tmp_path, monkeypatch):
         checkpoint.load(tmp_path / name / "checkpoints/last.pt") for name in ("before", "after")
     ]
     assert [state["offset"].tolist() for state in found] == [[1.7e9, 0]] * 2
+    # An offset that float32 cannot bridge, and one of another shape.
+    monkeypatch.setattr(Stamped, "START", 1.7e9 + 2**25)
+    wider = ("env.time_feature=true", "env.episode_limit=8")
+    for other, line in (((), "differ by 3.4e+07"), (wider, "this one space of obs=Box(3,)")):
+        with pytest.raises(ConfigError, match=re.escape(line)):
+            train(compose([*run, *other, f"start_from={tmp_path / 'before'}"]), tmp_path / "far")
+    assert not (tmp_path / "far").exists()
 
 
 REFUSED = {

@@ -245,7 +245,8 @@ class WandbSink(Sink):
             for path in (directory / "videos").glob("[0-9]*")
             if int(path.stem) <= resumed["env_steps"]
         ]
-        iteration = partial(self.iteration, info=read_status(directory).get("info") or ())
+        info = [f"{name}_mean" for name in read_status(directory).get("info") or ()]
+        iteration = partial(self.iteration, info=info)
         for name, log in (("eval", self.evaluation), ("iterations", iteration)):
             if length := resumed["recorder"]["lengths"].get(name):
                 text = (directory / f"{name}.csv").read_bytes()[:length].decode()

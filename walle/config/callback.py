@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from walle.config.did_you_mean import explain, misplaced
+from walle.config.did_you_mean import explain, misplaced, refuse_lists
 from walle.config.files import algorithms, search_path
 from walle.errors import ConfigError, directory_fault
 from walle.system.locks import refuse_used
@@ -47,6 +47,7 @@ class RefuseDirectory(Callback):
         """Ends the program with code 2 if the directory's name is invalid or a run uses it."""
         with _reported():
             _refuse_name(config)
+            _refuse_lists(config)
             for name in sorted(_algorithms(config).intersection(map(str, config))):
                 raise ConfigError(misplaced(name))
             # A single run would silently ignore settings of the launcher.
@@ -65,6 +66,7 @@ class RefuseDirectory(Callback):
         """
         with _reported():
             params, names = config.hydra.sweeper.get("params") or {}, _algorithms(config)
+            _refuse_lists(config)
             if any(_opened(str(key), names) != key for key in params):
                 opened = {_opened(str(k), names): v for k, v in params.items()}
                 with open_dict(config):
@@ -85,6 +87,12 @@ def _reported() -> Iterator[None]:
     except (ConfigError, OmegaConfBaseException) as error:  # Hydra would turn it into a warning
         print(f"walle: {explain(error) or error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _refuse_lists(config: DictConfig) -> None:
+    hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # with its references
+    params = hydra["sweeper"].get("params") or {}
+    refuse_lists([*hydra["overrides"]["task"], *(f"{k}={v}" for k, v in params.items())])
 
 
 def _refuse_name(config: DictConfig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from io import TextIOWrapper
 from traceback import walk_tb
@@ -21,7 +21,7 @@ from yaml import YAMLError
 
 from walle.config.files import algorithms, config_directory, sweeps_directory
 from walle.config.schemas import LACKS, REMOVED, Config
-from walle.errors import nearest
+from walle.errors import ConfigError, nearest
 from walle.system.importing import with_colon, with_module
 
 _SEVERAL = "Ambiguous value for argument "
@@ -94,6 +94,17 @@ def explain(error: Exception) -> str | None:
     if key:
         return _explain_key(key, getattr(error.__cause__, "parent_node", None), str(error))
     return f"{lines[0]} {str(error.__cause__ or '').partition(chr(10))[0]}".strip()
+
+
+def refuse_lists(words: Iterable[str]) -> None:
+    """Refuses a list of options for a group that has one in a run; only loggers combine."""
+    for word in words:
+        group, _, options = word.lstrip("+").partition("=[")
+        if options and group in ("algo", "env", "learner", "net", "sampler"):
+            raise ConfigError(
+                f"{word}: a run has one {group}; for a sweep over several type "
+                f"-m {group}={options.rstrip(']')}"
+            )
 
 
 def unresolvable(error: OmegaConfBaseException) -> str:

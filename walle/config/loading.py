@@ -23,7 +23,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import check_allowed, checked
-from walle.config.did_you_mean import cannot_have, explain, misplaced, unresolvable
+from walle.config.did_you_mean import cannot_have, explain, misplaced, refuse_lists, unresolvable
 from walle.config.files import algorithms, config_directory
 from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
@@ -55,6 +55,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     """
     if isinstance(overrides, str):
         raise ConfigError(f"overrides={overrides!r} is one text; give a list: {overrides.split()}")
+    refuse_lists(overrides)
     with initialize_config_dir(str(config_directory()), version_base="1.3"):
         try:
             composed = hydra_compose(config_name, overrides=list(overrides))

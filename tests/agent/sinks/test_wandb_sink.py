@@ -164,10 +164,10 @@ for first, last, saved in ((0, 3, 2), (2, 4, 3), (3, 5, 5)):  # killed twice
     files = {name: CsvFile(directory / f"{name}.csv", length=lengths.get(name)) for name in logs}
     for number in range(first, last):
         both = {"env_steps": 100 * number + 100, "wall_s": float(first)}
-        own = {**ROW, **both, "is_success": 0.5}
+        own = {**ROW, **both, "is_success_mean": 0.5}
         rows = {"eval": {**both, "return_mean": 7.0}, "iterations": own}
         for name, log in logs.items():
-            log(rows[name], *[["is_success"]] * (name == "iterations"))
+            log(rows[name], *[["is_success_mean"]] * (name == "iterations"))
             files[name].append([rows[name]])
         if number + 1 == saved:
             lengths = {name: file.length for name, file in files.items()}
@@ -185,7 +185,7 @@ def test_an_offline_run_that_was_resumed_twice_is_one_run_without_a_gap_or_a_rep
     assert [row["_step"] for row in rows] == list(range(10))
     assert [row["env_steps"] for row in rows] == [n for n in range(100, 600, 100) for _ in "ab"]
     assert ["eval/return_mean" in row for row in rows] == 5 * [True, False]
-    assert [row["info/is_success"] for row in rows if "time/wall_s" in row] == 5 * [0.5]
+    assert [row["info/is_success_mean"] for row in rows if "time/wall_s" in row] == 5 * [0.5]
     walls = [row["time/wall_s"] for row in rows if "time/wall_s" in row]
     assert walls == [0, 0, 2, 3, 3]  # the rows up to the checkpoints, then those of the next run
     assert len(list(directory.glob("attempts/*/offline-run-*"))) == 2

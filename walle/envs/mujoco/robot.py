@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,7 @@ from walle.envs.mujoco.task import (
 from walle.errors import ConfigError, RolloutError, nearest
 from walle.types import AnyArray, BoolArray
 
-# What `indices` finds: MuJoCo's name of a view of the model, and of the number of parts.
-_PARTS = {name: (name, f"n{name}") for name in ("site", "body", "geom", "tendon", "sensor")}
-_PARTS |= {"actuator": ("actuator", "nu"), "camera": ("camera", "ncam")}
-_PARTS |= dict.fromkeys(("qpos", "qvel"), ("joint", "njnt"))
+_KINDS = {"site", "body", "geom", "camera", "tendon", "actuator", "sensor", "qpos", "qvel"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,27 +92,22 @@ def indices(xml_file: str | Path, *parts: str) -> list[int | slice]:
     """
     model, found = compile_model(Path(xml_file).expanduser()), list[int | slice]()
     for part in parts:
-        key, _, name = part.partition(":")
-        if key not in _PARTS:
-            raise ConfigError(f"{part!r} is not KIND:NAME; {nearest(key, _PARTS)}")
-        kind, count = _PARTS[key]
-        view = getattr(model, kind)
-        names = [view(i).name for i in range(getattr(model, count))]
-        if not name or name not in names:
-            near = nearest(name, filter(None, names))
-            raise ConfigError(f"{part!r}: {xml_file} has no {kind} {name!r}; {near}")
-        one = view(name)
-        match key:
-            case "sensor":
-                start, size = one.adr[0], one.dim[0]
-            case "qpos":
-                start, size = one.qposadr[0], len(one.qpos0)
-            case "qvel":
-                start, size = one.dofadr[0], len(one.damping)
-            case _:
-                found.append(int(one.id))
-                continue
-        found.append(slice(int(start), int(start + size)))
+        kind, _, name = part.partition(":")
+        if kind not in _KINDS:
+            raise ConfigError(f"{part!r} is not KIND:NAME; {nearest(kind, _KINDS)}")
+        try:
+            one = getattr(model, "joint" if kind in ("qpos", "qvel") else kind)(name)
+        except KeyError as error:
+            near = nearest(name, re.findall("'(.+?)'", str(error).partition("Valid names")[2]))
+            raise ConfigError(f"{part!r}: {xml_file} has no such name; {near}") from None
+        if kind == "sensor":
+            found.append(slice(int(one.adr[0]), int(one.adr[0] + one.dim[0])))
+        elif kind == "qpos":
+            found.append(slice(int(one.qposadr[0]), int(one.qposadr[0] + one.qpos0.size)))
+        elif kind == "qvel":
+            found.append(slice(int(one.dofadr[0]), int(one.dofadr[0] + one.damping.size)))
+        else:
+            found.append(int(one.id))
     return found
 
 
