@@ -12,11 +12,7 @@ from typing import Any
 import hydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import (
-    GrammarParseError,
-    InterpolationResolutionError,
-    OmegaConfBaseException,
-)
+from omegaconf.errors import GrammarParseError, InterpolationResolutionError, OmegaConfBaseException
 from yaml import YAMLError
 
 from walle.config.files import algorithms, config_directory, sweeps_directory
