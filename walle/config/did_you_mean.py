@@ -13,6 +13,7 @@ import hydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
+    ConfigTypeError,
     GrammarParseError,
     InterpolationResolutionError,
     OmegaConfBaseException,
@@ -90,6 +91,9 @@ def explain(error: Exception) -> str | None:
         return f"{group} has no value; give one: {group}=..."
     if isinstance(error, OverrideParseException):
         return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
+    if isinstance(error.__cause__, ConfigTypeError):
+        given = lines[0].removeprefix("Error merging override ")
+        return f"{given} must be a {'list: [...]' if '={' in given else 'mapping: {key: value}'}"
     key = getattr(error.__cause__, "full_key", None)
     if key:
         return _explain_key(key, getattr(error.__cause__, "parent_node", None), str(error))
