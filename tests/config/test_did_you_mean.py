@@ -21,6 +21,7 @@ from walle.errors import ConfigError
         ("+env=[ant,hopper]", "+env=[ant,hopper]: a run has one env; for a sweep over several"),
         ("logger.info={x:1}", "logger.info={x:1} must be a list: [...]"),
         ("env.kwargs=[1]", "env.kwargs=[1] must be a mapping: {key: value}"),
+        ("logger=[wandb,tensorbord]", "logger=tensorbord does not exist; did you mean 'tensorb"),
         ("algo.lr=3", "algo.lr is not a setting; did you mean algo.learning_rate?"),
         ("n_envs=8", "n_envs is not a setting; did you mean sampler.lanes?"),
         ("pppo.clip=3", "pppo is not a setting; did you mean 'ppo'?"),

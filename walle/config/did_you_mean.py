@@ -183,6 +183,8 @@ def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
         files = [*sweeps_directory().glob("*.yaml"), config_directory() / "config.yaml"]
         near = nearest(name, [file.stem for file in files])
         return f"-cn {name}: no sweep has that name; {near} (`walle sweeps` lists their questions)"
+    # In a list, as in logger=[tensorboard,NAME], Hydra gives no options.
+    options = options or [file.stem for file in (config_directory() / group).glob("*.yaml")]
     if not options and group != "env":
         return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
     choices = [option for option in options or () if not option.endswith("_schema")]
