@@ -161,8 +161,7 @@ def find_runs(path: Path) -> list[Path]:
     if not os.path.isdir(path):  # unlike Path.is_dir, also for a name that is too long
         raise BadInputError(f"{path}: no such directory")
     found = sorted(
-        _walk(path),
-        key=lambda each: [(int(p), "") if p.isdigit() else (-1, p) for p in each.parts],
+        _walk(path), key=lambda each: [(int(p), "") if p.isdigit() else (-1, p) for p in each.parts]
     )
     if not found:
         raise BadInputError(

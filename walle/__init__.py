@@ -19,13 +19,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from walle.agent.callback import (
-        Callback,
-        CheckpointInfo,
-        EndInfo,
-        EvaluationInfo,
-        RoundInfo,
-    )
+    from walle.agent.callback import Callback, CheckpointInfo, EndInfo, EvaluationInfo, RoundInfo
     from walle.config import compose
     from walle.errors import ConfigError
     from walle.policy.acting import Policy, load

@@ -190,12 +190,9 @@ def matching(pattern: str, demand: str) -> Any:
 
 
 def check_bounds(settings: Any, group: str) -> None:
-    """Checks every field of a dataclass that carries a bound; None means that a setting is off.
+    """Raises ConfigError for a dataclass's first value out of its bound; None is within any.
 
     `group` is its name on the command line, as in "algo"; empty at the top level.
-
-    Raises:
-        ConfigError: a value is out of bounds; names the first one.
     """
     for setting in fields(settings):
         value, fault = getattr(settings, setting.name), setting.metadata.get("fault")

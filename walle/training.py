@@ -119,15 +119,11 @@ def train(
     about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
     if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
-        entries, own = problem.obs_layout.vector, environment.env.offset
-        fits = resumed or np.shape(source[1].get("offset", ())) == (
-            entries,
-        )  # else `start` refuses it
-        offset = checkpoint.offset_of(*source, entries) if fits else None
-        environment = environment._replace(env=replace(environment.env, offset=offset))
-    if resumed:  # whose files have these columns
-        env = replace(environment.env, info=tuple(resumed.get("info", ())))
-        environment = environment._replace(env=env)
+        env, own, entries = environment.env, environment.env.offset, problem.obs_layout.vector
+        fits = np.shape(source[1].get("offset", ())) == (entries,)  # else `start` refuses it
+        offset = checkpoint.offset_of(*source, entries) if fits or resumed else None
+        info = tuple(resumed.get("info", ())) if resumed else env.info  # as in the run's files
+        environment = environment._replace(env=replace(env, offset=offset, info=info))
     make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
     if parent and (gap := np.abs(np.subtract(offset or 0, own or 0)).max()) >= 2**24:
@@ -185,11 +181,7 @@ class Training:
     parent: Parent | None = None  # of `start_from`
 
     def __post_init__(self) -> None:
-        """Makes the algorithm, the callbacks and the video recorder; starts no process.
-
-        Raises:
-            ConfigError: one of them cannot be made, or a package for videos is missing.
-        """
+        """Makes the algorithm, the callbacks and the film; ConfigError if one cannot be made."""
         config, environment, logger = self.config, self.environment, self.config.logger
         self._env_steps = self.resumed["env_steps"] if self.resumed else 0
         self._algorithm = make_algorithm(config, self.problem)
@@ -246,9 +238,7 @@ class Training:
     def run(self, signals: Signals, events: EventLog) -> RunResult:
         """Starts the processes, connects them with the agent, runs it, and closes all.
 
-        Raises:
-            WorkerDeathError: a learner was killed.
-            Interrupted: a signal arrived before the agent could learn.
+        Raises WorkerDeathError for a killed learner, and Interrupted for a signal before learning.
         """
         config, timer = self.config, self.timer
         with ExitStack() as stack:
@@ -299,11 +289,7 @@ class Training:
     def _make_sampling(
         self, signals: Signals, learners: Learners | None, trace: Path | None
     ) -> Sampling:
-        """Starts the sampler processes, or builds a sampler in this process for sampler=serial.
-
-        Raises:
-            ConfigError: the rounds need more memory than this machine has.
-        """
+        """Starts the sampler processes, or for sampler=serial builds a sampler in this process."""
         config, environment, algorithm = self.config, self.environment, self._algorithm
         sampler, slots = config.sampler, config.slots
         spans = (trace, self.timer.start_ns) if trace else None
@@ -412,11 +398,7 @@ class Training:
 
 
 def make_problem(config: Config) -> tuple[Problem, Probe]:
-    """Builds the problem from a trial lane, which takes a step to test the environment.
-
-    Raises:
-        ConfigError: the environment does not work, or does not fit the settings.
-    """
+    """Builds the problem from a trial lane; ConfigError if it fails or does not fit."""
     env = EnvSpec.of(config.env, config.net.name, with_variables)
     env = replace(env, info=tuple(config.logger.info))
     watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
@@ -446,11 +428,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
 
 
 def make_algorithm(config: Config, problem: Problem) -> Algorithm:
-    """Builds the algorithm of `config` with its initial parameters.
-
-    Raises:
-        ConfigError: several learners are configured but cannot share the updates.
-    """
+    """Builds the algorithm of `config`; ConfigError if its learners cannot share the updates."""
     algorithm = algos.make(config.algo, NetSettings.of(config.net), problem)
     if config.shards > 1 and not algorithm.optimizers():
         raise ConfigError(

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.envs.observations import ObservationRows, flatten_batch, has_image, image_of
+from walle.envs.observations import ObservationRows, flatten_batch, image_of, images_in
 from walle.envs.probe import probe
 from walle.errors import ConfigError, RolloutError
 from walle.nets.features import Convolutions, Encoder
@@ -39,7 +39,7 @@ def box(*shape, dtype=np.uint8, high=255):
 def test_what_counts_as_an_image(space, chw):
     image = image_of(space)
     assert (image and image.chw) == chw
-    assert has_image(gym.spaces.Dict(a=gym.spaces.Tuple((space,)))) == (chw is not None)
+    assert any(images_in(gym.spaces.Dict(a=gym.spaces.Tuple((space,))))) == (chw is not None)
 
 
 def test_a_row_has_vectors_first_then_images_in_the_order_of_the_space():
@@ -202,7 +202,7 @@ def test_a_net_of_convolutions_sees_images_of_any_type_and_size_between_0_and_1(
 
 
 def test_small_images_are_vectors_without_convolutions_and_beside_a_larger_one():
-    assert not has_image(box(10, 10, 4))
+    assert images_in(box(10, 10, 4)) == [None]
     both = gym.spaces.Dict(a=box(40, 40, 3), b=box(10, 10, 4))
     assert ObservationRows(both, "toy").layout == ObsLayout(400, (Image((40, 40, 3), False),))
     lanes = make_lanes(EnvSpec(f"{__name__}:Pixels", {"shape": (10, 10, 4)}), [0], 0)

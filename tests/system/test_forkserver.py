@@ -49,14 +49,14 @@ def test_one_process_marks_its_processes_once_and_a_fork_of_it_again(monkeypatch
     assert registered == [forkserver.end_all_processes]
 
 
-def test_the_server_starts_without_a_private_directory(tmp_path):
+def test_without_a_private_directory(tmp_path):
     """Others may change both HOME and TMPDIR; multiprocessing then makes a directory of its own."""
-    for name in ("home", "tmp"):
+    for name in ("h", "t"):  # the path of a socket has at most 108 characters
         (tmp_path / name).mkdir()
         (tmp_path / name).chmod(0o777)
     environ = {
-        "HOME": str(tmp_path / "home"),
-        "TMPDIR": str(tmp_path / "tmp"),
+        "HOME": str(tmp_path / "h"),
+        "TMPDIR": str(tmp_path / "t"),
         "XDG_CACHE_HOME": "",
     }
     start = "from walle.system.forkserver import *; start_fork_server(for_workers=False)"

@@ -21,11 +21,7 @@ _PLAIN = (type(None), bool, int, float, str, bytes, np.ndarray, np.generic, torc
 
 
 def make_callbacks(names: Sequence[str]) -> dict[str, Callback]:
-    """The callbacks by name.
-
-    Raises:
-        ConfigError: one cannot be imported or made.
-    """
+    """The callbacks by name; ConfigError if one cannot be imported or made."""
     made = {}
     hooks = [hook for hook in vars(Callback) if hook.startswith("on_")]
     for name in names:
@@ -106,11 +102,7 @@ def stop_reason(name: str | None) -> str | None:
 
 
 def _called(name: str, callback: Callback, hook: str, *arguments: Any) -> Any:
-    """Calls a method of a callback and returns its result; a hook returns True, False or None.
-
-    Raises:
-        CallbackError: the method raised, with its traceback, or a hook returned something else.
-    """
+    """Calls a method; CallbackError if it raises, or a hook returns no bool and no None."""
     try:
         returned = getattr(callback, hook)(*arguments)
     except (Exception, SystemExit):  # noqa: BLE001 - a callback may raise anything

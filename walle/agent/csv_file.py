@@ -28,10 +28,8 @@ class CsvFile:
     ) -> None:
         """Creates the file with its header as soon as the columns are known.
 
-        With a `length` above 0 it continues an earlier file, truncated to that length.
-
-        Raises:
-            ConfigError: the earlier file is missing or shorter.
+        With a `length` above 0 it continues an earlier file, truncated to that length: ConfigError
+        if that file is missing or shorter.
         """
         self._path = path
         self._columns: tuple[str, ...] | None = None

@@ -71,11 +71,7 @@ def _own(name: str) -> type[Algorithm]:
 
 
 def load_net(path: str) -> type:
-    """The class of a user's net, which "module:Class" names.
-
-    Raises:
-        ConfigError: there is no such class, or it lacks a part of a net.
-    """
+    """The class of a user's net, "module:Class"; ConfigError if it is missing or lacks a part."""
     from walle.nets.own import own_class  # imports torch, which few commands need
 
     return own_class(path)

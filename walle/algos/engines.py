@@ -86,11 +86,7 @@ def _choose(mode: str, device: str, part: Part) -> tuple[bool, str]:
 
 
 def check(mode: str, device: str, parts: Sequence[Part]) -> None:
-    """Checks that algo.compile=true is possible, before any process starts.
-
-    Raises:
-        ConfigError: a program is not installed, or a part cannot leave eager PyTorch.
-    """
+    """Refuses algo.compile=true if a program is missing, or a part cannot leave eager PyTorch."""
     if mode == "true" and (missing := missing_compiler(device)):
         raise ConfigError(f"algo.compile=true: {missing}, or use algo.compile=auto")
     if mode == "true" and any(part.load is None and part.compile is None for part in parts):

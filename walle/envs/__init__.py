@@ -32,13 +32,11 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
         from walle.envs.observations import ObservationRows
 
         ObservationRows(space, spec.id, keys=spec.keys)  # refuses them
-    if (map_ := transforms.action_map(base.action_space, spec)) is not None:
-        base = transforms.RescaledActions(base, map_)
+    map_ = transforms.action_map(base.action_space, spec)
     scale = spec.frame_skip / (base.episode_limit or 1000) if spec.time_feature else None
     offset = None if hasattr(space, "layout") else spec.offset  # such rows subtract it
-    if (scale, offset) != (None, None):
-        base = transforms.ObservationMap(base, scale, offset)
-    return base
+    unchanged = map_ is None and scale is None and offset is None
+    return base if unchanged else transforms.MappedLanes(base, map_, scale, offset)
 
 
 def _simulation(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> Lanes:

@@ -43,11 +43,8 @@ class EnvpoolLanes:
         single = EnvpoolEnv(spec, _make_pool(spec, seeds))
         self._pool, self._space = single.pool, single.observation_space
         self.observation_space: Any = flattened(single, spec).observation_space
-        self.env_action_space = supported_actions(
-            single.action_space,
-            f"env.backend=envpool: {spec.id}",
-            "use env.backend=gymnasium with a wrapper",
-        )
+        where, fix = f"env.backend=envpool: {spec.id}", "use env.backend=gymnasium with a wrapper"
+        self.env_action_space = supported_actions(single.action_space, where, fix)
         self.action_space, self._first_action, _ = from_zero(self.env_action_space)
         self.episode_limit = single.episode_limit
         self._names = [InfoColumn.of(entry).name for entry in spec.info]
@@ -55,11 +52,7 @@ class EnvpoolLanes:
     def __len__(self) -> int:
         return len(self._lanes)
 
-    def reset(
-        self,
-        seeds: Sequence[int] | None = None,
-        only: IntArray | None = None,  # noqa: ARG002
-    ) -> AnyArray:
+    def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:  # noqa: ARG002
         """Starts a new episode in every lane; returns [L, O]."""
         if seeds is not None:
             raise ConfigError("env.backend=envpool cannot start an episode from a new seed")
@@ -67,10 +60,9 @@ class EnvpoolLanes:
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:  # noqa: ARG002
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
-        result = _apply(self._pool, action + self._first_action)
-        given, reward, terminated, truncated, infos = result
+        given, reward, *ends, infos = _apply(self._pool, action + self._first_action)
         obs = self._rows(given)
-        terminated, truncated = np.asarray(terminated, np.bool_), np.asarray(truncated, np.bool_)
+        terminated, truncated = (np.asarray(end, np.bool_) for end in ends)
         numbers = None
         if self._names:  # infos have arrays with the lanes first
             rows = ({k: infos[k][i] for k in self._names if k in infos} for i in range(len(self)))
@@ -93,9 +85,8 @@ class EnvpoolLanes:
 
     def restore(self, state: StateArray) -> None:  # noqa: ARG002
         """Raises: there is no `state`."""
-        raise ConfigError(
-            "env.backend=envpool cannot continue from a saved state; use env.backend=auto"
-        )
+        fix = "use env.backend=auto"
+        raise ConfigError(f"env.backend=envpool cannot continue from a saved state; {fix}")
 
     def close(self) -> None:
         """Ends the pool's thread."""
@@ -122,17 +113,16 @@ class EnvpoolEnv(gym.Env[Any, Any]):
                 f"{spec.id} with env.backend=envpool, which opens no window and draws no MuJoCo "
                 "task: leave out the window or the video"
             )
-        self.observation_space, self.action_space = self.pool.observation_space, _actions(self.pool)
+        self.observation_space, space = self.pool.observation_space, self.pool.action_space
+        if isinstance(space, gym.spaces.Box) and space.dtype.kind in "iu":  # these are choices
+            sizes = space.high - np.int64(1) * space.low + 1
+            space = gym.spaces.MultiDiscrete(sizes, start=space.low)
+        self.action_space = space
         limit = int(self.pool.spec.config.max_episode_steps)
         self.episode_limit = limit if limit < _NO_LIMIT else None
         self.spec = gym.envs.registration.EnvSpec(spec.id, max_episode_steps=self.episode_limit)
 
-    def reset(
-        self,
-        *,
-        seed: int | None = None,
-        options: dict[str, Any] | None = None,  # noqa: ARG002
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
         """Starts an episode; with a seed in a new pool, as EnvPool takes seeds only then."""
         if seed is not None:
             self.pool.close()
@@ -160,15 +150,6 @@ def _first(values: Any) -> Any:
     if isinstance(values, dict):
         return {name: _first(value) for name, value in values.items()}
     return values[0]
-
-
-def _actions(pool: Any) -> gym.Space[Any]:
-    """The actions, with a Box of integers as choices."""
-    space = pool.action_space
-    if isinstance(space, gym.spaces.Box) and space.dtype.kind in "iu":
-        return gym.spaces.MultiDiscrete(space.high - np.int64(1) * space.low + 1, start=space.low)
-    checked: gym.Space[Any] = space
-    return checked
 
 
 def _apply(pool: Any, action: AnyArray) -> Any:

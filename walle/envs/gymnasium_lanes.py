@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -14,7 +14,7 @@ from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, numbers_in, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
-from walle.envs.observations import ObservationRows, check_vector, has_image
+from walle.envs.observations import ObservationRows, check_vector, entries, images_in
 from walle.envs.wrappers import wrapped
 from walle.errors import ConfigError, RestoreError, RolloutError, print_fault
 from walle.streams import Role, env_seed
@@ -39,11 +39,8 @@ class GymnasiumLanes:
         first = self._envs[0]
         assert isinstance(first.observation_space, gym.spaces.Box)
         self.observation_space = first.observation_space
-        self.env_action_space = supported_actions(
-            first.action_space,
-            _name(first),
-            "wrap the environment (gymnasium.wrappers.TransformAction) to change that",
-        )
+        fix = "wrap the environment (gymnasium.wrappers.TransformAction) to change that"
+        self.env_action_space = supported_actions(first.action_space, _name(first), fix)
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
         self.action_space, self._first_action, self._shape = from_zero(self.env_action_space)
         self._moved = bool(np.any(self._first_action)) or self._shape is not None
@@ -156,13 +153,7 @@ class GymnasiumLanes:
                 f"{self._where(i)}, but its observation_space has shape {self._obs.shape[1:]}: "
                 "return observations of that shape from reset and step"
             )
-        if np.iscomplexobj(obs):
-            raise RolloutError(  # an array of floats takes the real part
-                f"the environment returned a complex observation {self._where(i)}: return real "
-                "numbers, such as the real part or the absolute value"
-            )
-        checked: AnyArray = obs
-        return checked
+        return _check_real(obs, f" {self._where(i)}")
 
     def _where(self, i: int) -> str:
         return f"in lane {self._lanes[i]} at step {self._steps}"
@@ -270,7 +261,7 @@ def flattened(env: gym.Env[Any, Any], spec: EnvSpec, *, pack: bool = True) -> gy
     space = env.observation_space
     if spec.keys is None and isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
         return env
-    if spec.keys or has_image(space, small=spec.small_images):
+    if spec.keys or any(images_in(space, small=spec.small_images)):
         if spec.time_feature:
             raise ConfigError(
                 f"env.time_feature=true with {spec.id}, whose observations hold chosen keys or "
@@ -307,12 +298,10 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
             return self.observation_space.pack(observation)
-        if _has_complex(observation):  # flattening would take the real part
-            raise RolloutError(
-                "the environment returned a complex observation: return real numbers, such as the"
-                " real part or the absolute value"
-            )
-        return gym.spaces.flatten(self.env.observation_space, observation)
+        space = self.env.observation_space
+        for _, value in entries(space, observation):
+            _check_real(value)
+        return gym.spaces.flatten(space, observation)
 
 
 def _newest(env_id: str) -> str:
@@ -327,9 +316,10 @@ def _name(env: gym.Env[Any, Any]) -> str:
     return env.spec.id if env.spec else type(env).__name__
 
 
-def _has_complex(observation: Any) -> bool:
-    if isinstance(observation, Mapping):
-        return any(map(_has_complex, observation.values()))
-    if isinstance(observation, tuple):
-        return any(map(_has_complex, observation))
-    return np.iscomplexobj(observation)
+def _check_real(values: AnyArray, where: str = "") -> AnyArray:
+    if not np.iscomplexobj(values):
+        return values
+    raise RolloutError(  # an array of floats would take the real part
+        f"the environment returned a complex observation{where}: return real numbers, such as the "
+        "real part or the absolute value"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -38,7 +37,7 @@ def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
     return image if min(image.chw[1:]) >= least else None
 
 
-def _images(space: gym.Space[Any], *, small: bool) -> list[Image | None]:
+def images_in(space: gym.Space[Any], *, small: bool = False) -> list[Image | None]:
     """The image in each part of a space; `small` ones count only where there is no other."""
     usual = [image_of(part) for part in _parts(space)]
     if any(usual) or not small:
@@ -46,41 +45,23 @@ def _images(space: gym.Space[Any], *, small: bool) -> list[Image | None]:
     return [image_of(part, SMALLEST) for part in _parts(space)]
 
 
-def has_image(space: gym.Space[Any], *, small: bool = False) -> bool:
-    """Whether a space is an image, or has one among its entries; `small` ones if asked."""
-    return any(_images(space, small=small))
+def entries(space: gym.Space[Any], obs: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """The entries of an observation in nested Dicts and Tuples, in the order of the space.
 
-
-def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
-    """The spaces in nested Dicts and Tuples, in their order."""
-    if isinstance(space, gym.spaces.Dict):
-        space = gym.spaces.Tuple(tuple(space.spaces.values()))
-    if isinstance(space, gym.spaces.Tuple):
-        for part in space.spaces:
-            yield from _parts(part)
-    else:
-        yield space
-
-
-def _keys(space: gym.Space[Any], key: str = "") -> Iterator[str]:
-    """The keys of the spaces that `_parts` yields, with dots in nested ones; indices in Tuples."""
-    if not isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        yield key
-        return
-    for name in space.spaces if isinstance(space, gym.spaces.Dict) else range(len(space.spaces)):
-        yield from _keys(space.spaces[name], f"{key}.{name}" if key else str(name))  # type: ignore[index]
-
-
-def _values(space: gym.Space[Any], obs: Any) -> Iterator[Any]:
-    """The entries of an observation in nested Dicts and Tuples, in the order of the space."""
+    Each has its key: ".a.0" for the first entry of the Tuple "a".
+    """
     if isinstance(space, gym.spaces.Dict):
         for name, part in space.spaces.items():
-            yield from _values(part, obs[name])
+            yield from entries(part, obs[name], f"{key}.{name}")
     elif isinstance(space, gym.spaces.Tuple):
-        for part, value in zip(space.spaces, obs, strict=True):
-            yield from _values(part, value)
+        for i, (part, value) in enumerate(zip(space.spaces, obs, strict=True)):
+            yield from entries(part, value, f"{key}.{i}")
     else:
-        yield obs
+        yield key, obs
+
+
+def _parts(space: gym.Space[Any]) -> list[gym.Space[Any]]:
+    return [part for _, part in entries(space, space)]  # a space has the keys of its observations
 
 
 def _chosen(space: gym.Space[Any], where: str, keys: Keys) -> tuple[list[str], list[str]]:
@@ -109,7 +90,7 @@ def flatten_batch(space: gym.Space[Any], obs: Any) -> AnyArray:
     The parts of the space are Boxes, Discrete and MultiBinary.
     """
     rows: list[AnyArray] = []
-    for part, values in zip(_parts(space), _values(space, obs), strict=True):
+    for part, (_, values) in zip(_parts(space), entries(space, obs), strict=True):
         if isinstance(part, gym.spaces.Discrete):
             rows.append(values.reshape(-1, 1) == np.arange(part.start, part.start + part.n))
         else:
@@ -138,17 +119,14 @@ class ObservationRows(gym.spaces.Box):
         policy, critic = map(set, self.keys or ((), ()))
         if self.keys:
             original = gym.spaces.Dict([(k, original[k]) for part in self.keys for k in part])
-        (check_flattenable if has_image(original, small=small) else check_vector)(original, where)
         self.original, self.offset = original, offset
-        self._spaces = list(_parts(original))
-        self._images = _images(original, small=small)
-        vector = 0
-        for space, image in zip(self._spaces, self._images, strict=True):
-            if image is None:
-                vector += math.prod(gym.spaces.flatten_space(space).shape or ())
+        self._spaces, self._images = _parts(original), images_in(original, small=small)
+        check_vector(original, where, with_images=any(self._images))
+        parts = zip(self._spaces, self._images, strict=True)
+        vector = sum(gym.spaces.flatdim(space) for space, image in parts if image is None)
         images = tuple(image for image in self._images if image)
         alone = policy - critic, critic - policy
-        hidden = sum(1 for key in alone[1] for _ in _parts(original[key]))  # parts at the end
+        hidden = sum(len(_parts(original[key])) for key in alone[1])  # parts at the end
         if images and (alone[0] or any(self._images[len(self._images) - hidden :])):
             fix = "critic_keys must have all of env.policy_keys, and these all images"
             raise ConfigError(f"{where} has images: env.{fix}")
@@ -170,12 +148,12 @@ class ObservationRows(gym.spaces.Box):
     @property
     def image_keys(self) -> list[str]:
         """The keys of the images in a Dict, in their order; "" for a space that is an image."""
-        keys = zip(_keys(self.original), self._images, strict=True)
-        return [key for key, image in keys if image]
+        keys = zip(entries(self.original, self.original), self._images, strict=True)
+        return [key[1:] for (key, _), image in keys if image]
 
     def pack(self, obs: Any) -> AnyArray:
         """The row [W] of an observation."""
-        return self._row(list(_values(self.original, obs)))
+        return self._row([value for _, value in entries(self.original, obs)])
 
     def _row(self, values: Sequence[Any]) -> AnyArray:
         row = np.zeros(self.layout.width, self.dtype)
@@ -214,18 +192,17 @@ class ObservationRows(gym.spaces.Box):
             shift = 0 if self.layout.images else self.offset or 0  # rows of bytes are packed
             return np.atleast_2d(np.subtract(obs, shift)).astype(self.dtype), obs.ndim == 1
         try:
-            values = [np.asarray(value) for value in _values(self.original, obs)]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise self._unlike(type(obs).__name__) from error
-        shapes = [space.shape or () for space in self._spaces]
-        if [value.shape for value in values] == shapes:
-            return self.pack(obs)[None], True
-        if not all(v.shape[1:] == s and v.ndim for v, s in zip(values, shapes, strict=True)):
-            raise self._unlike(f"shapes {[value.shape for value in values]}")
-        return np.stack([self._row(row) for row in zip(*values, strict=True)]), False
-
-    def _unlike(self, given: str) -> ConfigError:
-        return ConfigError(
+            values = [np.asarray(value) for _, value in entries(self.original, obs)]
+        except (KeyError, TypeError, ValueError, IndexError):
+            given = type(obs).__name__
+        else:
+            shapes, given_shapes = [s.shape or () for s in self._spaces], [v.shape for v in values]
+            if given_shapes == shapes:
+                return self.pack(obs)[None], True
+            if all(given_shapes) and [shape[1:] for shape in given_shapes] == shapes:
+                return np.stack([self._row(row) for row in zip(*values, strict=True)]), False
+            given = f"shapes {given_shapes}"
+        raise ConfigError(
             f"an observation has {given}, and the environment has {self.original}: pass one of "
             "its observations, or a batch with one more dimension in front"
         )
@@ -240,32 +217,23 @@ def _check_finite(values: AnyArray) -> None:
         )
 
 
-def check_flattenable(space: gym.Space[Any], where: str) -> None:
-    """Refuses a space with entries that are no rows of numbers, and names their keys."""
-    if _flattens(space):
-        return
-    entries: Any = space.spaces if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) else {}
-    entries = dict(entries if isinstance(entries, Mapping) else enumerate(entries))
-    kept = ", ".join(str(key) for key, part in entries.items() if _flattens(part))
-    others = [f"{k} ({type(x).__name__})" for k, x in entries.items() if not _flattens(x)]
-    fix = f"FilterObservation, filter_keys: [{kept}]" if kept else "module:Wrapper"
-    raise ConfigError(
-        f"{where} has observations that do not flatten to numbers: {', '.join(others) or space};"
-        f" leave them out, or convert them, with a wrapper: env.wrappers=[{{name: {fix}}}]"
-    )
+def check_vector(space: gym.Space[Any], where: str, *, with_images: bool = False) -> None:
+    """Refuses what does not flatten, and a Box of a picture's size that is not read as an image.
 
-
-def _flattens(space: gym.Space[Any]) -> bool:
-    with suppress(NotImplementedError):  # raised by a space of the environment's own
-        text = gym.spaces.Text  # whose characters are no quantities
-        return all(p.is_np_flattenable and not isinstance(p, text) for p in _parts(space))
-    return False
-
-
-def check_vector(space: gym.Space[Any], where: str) -> None:
-    """Refuses what does not flatten, and a Box of a picture's size that is not read as an image."""
-    check_flattenable(space, where)
-    for part in _parts(space):
+    A space `with_images` may have such Boxes. The message names the keys that do not flatten.
+    """
+    if not _flattens(space):
+        parts: Any = space.spaces if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) else {}
+        parts = dict(parts if isinstance(parts, Mapping) else enumerate(parts))
+        kept = ", ".join(str(key) for key, part in parts.items() if _flattens(part))
+        others = [f"{k} ({type(x).__name__})" for k, x in parts.items() if not _flattens(x)]
+        fix = f"FilterObservation, filter_keys: [{kept}]" if kept else "module:Wrapper"
+        raise ConfigError(
+            f"{where} has observations that do not flatten to numbers: "
+            f"{', '.join(others) or space}; leave them out, or convert them, with a wrapper: "
+            f"env.wrappers=[{{name: {fix}}}]"
+        )
+    for part in () if with_images else _parts(space):
         shape = part.shape or ()
         if len(shape) > 2 and sum(n >= LEAST_PIXELS for n in shape) >= 2:
             raise ConfigError(
@@ -274,6 +242,13 @@ def check_vector(space: gym.Space[Any], where: str) -> None:
                 " such as GrayscaleObservation before FrameStackObservation, or FlattenObservation"
                 " for a vector"
             )
+
+
+def _flattens(space: gym.Space[Any]) -> bool:
+    with suppress(NotImplementedError):  # raised by a space of the environment's own
+        text = gym.spaces.Text  # whose characters are no quantities
+        return all(p.is_np_flattenable and not isinstance(p, text) for p in _parts(space))
+    return False
 
 
 def space_values(space: gym.Space[Any]) -> dict[str, Any]:

@@ -150,7 +150,7 @@ class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class _Clock(gym.Wrapper[Any, Any, Any, Any]):
-    """Appends the elapsed share of the episode, as `walle.envs.transforms.ObservationMap` does."""
+    """Appends the elapsed share of the episode, as `walle.envs.transforms.MappedLanes` does."""
 
     def __init__(self, env: Env, scale: float) -> None:
         super().__init__(env)

@@ -14,33 +14,6 @@ from walle.errors import ConfigError
 from walle.types import ActionSpace, AnyArray, IntArray
 
 
-class _Wrapped:
-    """Lanes around other lanes, with the same spaces until a subclass changes them."""
-
-    def __init__(self, lanes: Lanes) -> None:
-        self._inner = lanes
-        self.moves, self.failed = lanes.moves, lanes.failed
-        self.observation_space = lanes.observation_space
-        self.action_space = lanes.action_space
-        self.env_action_space = lanes.env_action_space
-        self.episode_limit = lanes.episode_limit
-
-    def __len__(self) -> int:
-        return len(self._inner)
-
-    def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
-        return self._inner.reset(seeds, only)
-
-    def state(self) -> StateArray | None:
-        return self._inner.state()
-
-    def restore(self, state: StateArray) -> None:
-        self._inner.restore(state)
-
-    def close(self) -> None:
-        self._inner.close()
-
-
 class ActionMap:
     """Clips actions to finite bounds, after mapping [-1, 1] onto them if asked.
 
@@ -99,35 +72,34 @@ def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:
     )
 
 
-class RescaledActions(_Wrapped):
-    """Lanes with a Box of actions, which go through an `ActionMap`."""
+class MappedLanes:
+    """Lanes with other actions, through an `ActionMap`, and other observations.
 
-    def __init__(self, lanes: Lanes, map_: ActionMap) -> None:
-        super().__init__(lanes)
-        self._map, self.action_space = map_, map_.given
-
-    def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
-        """Applies the transformed actions."""
-        return self._inner.step(self._map(action), only)
-
-
-class ObservationMap(_Wrapped):
-    """Appends the elapsed share of the episode to observations, and subtracts `EnvSpec.offset`.
-
-    With a time limit the task is Markov only if the policy sees the clock (Pardo et al. 2018,
-    "Time limits in reinforcement learning").
+    Observations lose `EnvSpec.offset`, and end with the elapsed share of the episode: with a time
+    limit the task is Markov only if the policy sees the clock (Pardo et al. 2018, "Time limits in
+    reinforcement learning").
     """
 
-    def __init__(self, lanes: Lanes, scale: float | None, offset: Any) -> None:
-        """Wraps `lanes`; one step is worth `scale` of the share. None leaves either out."""
-        super().__init__(lanes)
-        space = lanes.observation_space
+    def __init__(
+        self, lanes: Lanes, map_: ActionMap | None, scale: float | None, offset: Any
+    ) -> None:
+        """Wraps `lanes`; one step is worth `scale` of the share. None leaves each out."""
+        self._inner, self._map = lanes, map_
+        self.moves, self.failed = lanes.moves, lanes.failed
+        self.observation_space = space = lanes.observation_space
         if scale is not None:
             self.observation_space = gym.spaces.Box(
                 np.append(space.low, 0), np.append(space.high, np.inf), dtype=np.float64
             )
+        self.action_space = lanes.action_space if map_ is None else map_.given
+        self.env_action_space = lanes.env_action_space
+        self.episode_limit = lanes.episode_limit
         self._scale, self._offset = scale, None if offset is None else np.array(offset)
+        self._maps_obs = (scale, offset) != (None, None)  # states have the clock only then
         self._t = np.zeros(len(lanes))
+
+    def __len__(self) -> int:
+        return len(self._inner)
 
     def reset(self, seeds: Sequence[int] | None = None, only: IntArray | None = None) -> AnyArray:
         """Starts new episodes and their clocks."""
@@ -136,7 +108,9 @@ class ObservationMap(_Wrapped):
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:
         """Steps the lanes and their clocks."""
-        step = self._inner.step(action, only)
+        step = self._inner.step(action if self._map is None else self._map(action), only)
+        if not self._maps_obs:
+            return step
         self._t[... if only is None else only] += 1
         final_obs = None if step.final_obs is None else self._mapped(step.final_obs)
         self._t[step.terminated | step.truncated] = 0
@@ -145,13 +119,20 @@ class ObservationMap(_Wrapped):
     def state(self) -> StateArray | None:
         """See `Lanes.state`: the clock, then the state of the inner lane."""
         inner = self._inner.state()
-        return None if inner is None else np.hstack((self._t[:, None].view(np.uint8), inner))
+        if inner is None or not self._maps_obs:
+            return inner
+        return np.hstack((self._t[:, None].view(np.uint8), inner))
 
     def restore(self, state: StateArray) -> None:
         """See `Lanes.restore`."""
-        size = self._t.itemsize
-        self._t[:] = np.ascontiguousarray(state[:, :size]).view(self._t.dtype)[:, 0]
+        size = self._t.itemsize if self._maps_obs else 0
+        if size:
+            self._t[:] = np.ascontiguousarray(state[:, :size]).view(self._t.dtype)[:, 0]
         self._inner.restore(state[:, size:])
+
+    def close(self) -> None:
+        """See `Lanes.close`."""
+        self._inner.close()
 
     def _mapped(self, obs: AnyArray) -> AnyArray:
         if self._scale is not None:

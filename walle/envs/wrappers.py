@@ -37,9 +37,16 @@ def wrapped(env: Env, entry: Any) -> Env:
     """
     name = name_of(entry)
     arguments = {str(k): v for k, v in entry.items() if k != "name"} if entry != name else {}
-    if ":" not in name:  # Gymnasium's take no lists
+    if ":" in name:
+        make = checked_maker("env.wrappers", name, imported("env.wrappers", name), gym.Wrapper)
+    elif name in (known := sorted(set(gym.wrappers.__all__) - {"vector"})):  # they take no lists
         arguments = {k: tuple(v) if isinstance(v, list) else v for k, v in arguments.items()}
-    make = _find(name)
+        make = getattr(gym.wrappers, name)
+    else:
+        raise ConfigError(
+            f"env.wrappers: {name} is no wrapper of Gymnasium; {nearest(name, known)} "
+            "(one of your own: module:Name)"
+        )
     parameters = inspect.signature(make).parameters
     takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     for key in () if takes_any else arguments.keys() - parameters.keys():
@@ -52,18 +59,6 @@ def wrapped(env: Env, entry: Any) -> Env:
     if not isinstance(made, gym.Env):
         raise ConfigError(f"env.wrappers: {name} returned {made!r}, which is no gymnasium.Env")
     return made
-
-
-def _find(name: str) -> Maker:
-    if ":" in name:
-        return checked_maker("env.wrappers", name, imported("env.wrappers", name), gym.Wrapper)
-    known = sorted(set(gym.wrappers.__all__) - {"vector"})
-    if name not in known:
-        raise ConfigError(
-            f"env.wrappers: {name} is no wrapper of Gymnasium; {nearest(name, known)} "
-            "(one of your own: module:Name)"
-        )
-    return cast("Maker", getattr(gym.wrappers, name))
 
 
 def checked_maker(key: str, path: str, maker: Any, base: type) -> Maker:

@@ -265,11 +265,9 @@ class Launch:
             for job, end in bad:
                 if end.state != "pending":
                     ending = ending_text(end)
-                    if (
-                        end.state == "failed"
-                        and (n := first.setdefault(ending, job.num)) != job.num
-                    ):
-                        ending = f"failed: as #{n}"
+                    alike = first.setdefault(ending, job.num) if end.state == "failed" else job.num
+                    if alike != job.num:
+                        ending = f"failed: as #{alike}"
                     lines += [f"  #{job.num} {job.label}: {ending}", f"      {job.directory}"]
             if waiting := [job.num for job, end in bad if end.state == "pending"]:
                 numbers = ranges_text(waiting)

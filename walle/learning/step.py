@@ -195,11 +195,7 @@ class Optimizer:
         self.team: Team = ALONE
 
     def join_team(self, team: Team) -> None:
-        """Takes all later steps with `team`.
-
-        Raises:
-            TypeError: this optimizer's minibatches have fewer shards than the team has learners.
-        """
+        """Takes all later steps with `team`; TypeError if it has more learners than shards."""
         if self._shards < team.size:
             raise TypeError(f"{self._shards} shards cannot be divided by {team.size} learners")
         self.team = team

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import gymnasium as gym
 
 from walle.errors import ConfigError
+from walle.nets import policies
 from walle.nets.mlp import Columns, OwnNet, activation
-from walle.nets.policies import (
-    BernoulliPolicy,
-    CategoricalPolicy,
-    FeaturePolicy,
-    GaussianPolicy,
-    MultiCategoricalPolicy,
-    StateScalePolicy,
-    StochasticPolicy,
-)
 from walle.types import SMALLEST, ActionSpace, layout_of
 
 if TYPE_CHECKING:
@@ -235,25 +227,26 @@ class PolicySpec(NamedTuple):
                 return replay.RandomFirst(squashed, size)
             policy = replay.DeterministicPolicy(width, size, *layers, self.exploration, own)
             return replay.RandomFirst(policy, size)
-        readout: StochasticPolicy
+        readout: policies.StochasticPolicy
         if isinstance(space, gym.spaces.Box):
-            make = StateScalePolicy if net.scale == "state" else GaussianPolicy
+            state = net.scale == "state"
+            make = policies.StateScalePolicy if state else policies.GaussianPolicy
             readout = make(width, int(space.shape[0]), *layers, net.log_std, own)
         elif net.scale == "state":
             raise ConfigError(
                 "net.scale=state with discrete actions, which have no scale; use net.scale=constant"
             )
         elif isinstance(space, gym.spaces.Discrete):
-            readout = CategoricalPolicy(width, int(space.n), *layers, own)
+            readout = policies.CategoricalPolicy(width, int(space.n), *layers, own)
         elif isinstance(space, gym.spaces.MultiBinary):
-            readout = BernoulliPolicy(width, int(space.shape[0]), *layers, own)
+            readout = policies.BernoulliPolicy(width, int(space.shape[0]), *layers, own)
         else:
-            readout = MultiCategoricalPolicy(width, space.nvec.tolist(), *layers, own)
+            readout = policies.MultiCategoricalPolicy(width, space.nvec.tolist(), *layers, own)
         if encoder:
-            return FeaturePolicy(readout, encoder=encoder)
+            return policies.FeaturePolicy(readout, encoder=encoder)
         if net.memory:
             from walle.nets.features import GRU
 
             inputs = obs_dim - layout_of(self.observation_space).critic_only
-            return FeaturePolicy(readout, memory=GRU("memory", inputs, net.memory.units))
+            return policies.FeaturePolicy(readout, memory=GRU("memory", inputs, net.memory.units))
         return readout

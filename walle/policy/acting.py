@@ -383,16 +383,8 @@ def _of_algorithm(
     if isinstance(settings, CompilableSettings):
         settings = replace(settings, compile="false")
     # Nothing will be learned, so a step is enough for its buffer.
-    problem = Problem(
-        observation,
-        actions,
-        lanes=1,
-        total_steps=1,
-        schedule_steps=1,
-        batch_size=1,
-        seed=config["seed"],
-        device="cpu",
-    )
+    steps: Any = dict.fromkeys(("lanes", "total_steps", "schedule_steps", "batch_size"), 1)
+    problem = Problem(observation, actions, **steps, seed=config["seed"], device="cpu")
     algorithm = algos.make(settings, NetSettings.of(net), problem)
     return algorithm.policy_factory(), algorithm.obs_clip
 

@@ -304,12 +304,9 @@ class ContinuousOffPolicy(OffPolicy):
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, exploration: float = 0.0
     ) -> None:
-        """Draws the initial parameters and starts with an empty buffer.
+        """Draws the initial parameters; refuses discrete actions, and bounds other than -1 and 1.
 
         `exploration` is the standard deviation of a deterministic policy's noise.
-
-        Raises:
-            ConfigError: actions are discrete, or their bounds are not -1 and 1.
         """
         space = problem.action_space
         if not isinstance(space, gym.spaces.Box):

@@ -105,11 +105,7 @@ class Normalizers:
         self._device = problem.device
 
     def compile(self) -> None:
-        """Normalises observations, which must have no images, in C++ from now on.
-
-        Raises:
-            CompilerError: no compiler can compile the library.
-        """
+        """Normalises observations, which must have no images, in C++; may raise CompilerError."""
         native = NativeNormalizer()
         self._observations.batch_moments = native.moments
         self._normalized = native.normalized

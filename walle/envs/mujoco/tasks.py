@@ -44,15 +44,6 @@ def _finite(now: Fields) -> BoolArray:
     return finite & np.isfinite(now.qvel).all(1)
 
 
-def _distance(offset: Array) -> Array:
-    lengths: Array = np.sqrt(np.add.reduce(np.square(offset), axis=1))
-    return lengths
-
-
-def _rows(bodies: Array) -> Array:
-    return bodies.reshape(len(bodies), -1)
-
-
 @dataclass(kw_only=True)
 class _PoseTask(GymnasiumTask):
     """A task that starts near the model's initial pose and shows MuJoCo's fields as they are.
@@ -91,7 +82,7 @@ class _PoseTask(GymnasiumTask):
 
     def observe(self, now: Fields, out: Array) -> None:
         for field, first, columns, bounds in self._shown:
-            part = _rows(getattr(now, field)[:, first:])
+            part = getattr(now, field)[:, first:].reshape(len(out), -1)
             if bounds is None:
                 out[:, columns] = part
             else:
@@ -309,7 +300,7 @@ class Reacher(GymnasiumTask):
         """See the class."""
         offset = now.xpos[:, self._fingertip] - now.xpos[:, self._target]
         cost = self.reward_control_weight * _square_sum(action)
-        reward = -self.reward_dist_weight * _distance(offset) - cost
+        reward = -self.reward_dist_weight * np.sqrt(_square_sum(offset)) - cost
         return reward, never(len(reward))
 
 
@@ -360,8 +351,8 @@ class Pusher(GymnasiumTask):
         """See the class."""
         xpos = now.xpos
         thing = xpos[:, self._object]
-        near = self.reward_near_weight * _distance(thing - xpos[:, self._tip])
-        far = self.reward_dist_weight * _distance(thing - xpos[:, self._goal])
+        near = self.reward_near_weight * np.sqrt(_square_sum(thing - xpos[:, self._tip]))
+        far = self.reward_dist_weight * np.sqrt(_square_sum(thing - xpos[:, self._goal]))
         reward = -far - self.reward_control_weight * _square_sum(action) - near
         return reward, never(len(reward))
 
@@ -415,7 +406,7 @@ class Ant(_PoseTask):
         velocity = (now.xpos[:, self._main, 0] - before.xpos[:, self._main, 0]) / self.dt
         cost = self.ctrl_cost_weight * _square_sum(action)
         if self.contact_cost_weight != 0:
-            forces = _clip(_rows(now.cfrc_ext), self.contact_force_range)
+            forces = _clip(now.cfrc_ext.reshape(len(cost), -1), self.contact_force_range)
             cost = cost + self.contact_cost_weight * _square_sum(forces)
         return _moving_reward(self, velocity, cost, self.healthy(now))
 
@@ -459,7 +450,7 @@ class _Humanoid(_PoseTask):
         if self._contact_weight == 0:
             low, high = self._contact_range
             return control + min(max(0.0, low), high)
-        force = _square_sum(_rows(now.cfrc_ext)).astype(np.float64, copy=False)
+        force = _square_sum(now.cfrc_ext.reshape(len(action), -1)).astype(np.float64, copy=False)
         return control + _clip(self._contact_weight * force, self._contact_range)
 
 

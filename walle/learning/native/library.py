@@ -136,11 +136,7 @@ def _checksum(path: Path) -> str:
 
 
 def _output(command: Sequence[str]) -> str:
-    """The standard output of a program.
-
-    Raises:
-        CompilerError: there is no such program, or it fails.
-    """
+    """The standard output of a program; CompilerError if it is missing or fails."""
     try:
         process = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:

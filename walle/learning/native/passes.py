@@ -132,14 +132,11 @@ class Passes:
         shards: int = 1,
         obs_dim: int | None = None,
     ) -> None:
-        """Compiles and loads the library.
+        """Compiles and loads the library; CompilerError if no compiler can.
 
         `policy` is an instance of a class in `KINDS`; None fits a critic alone. Without a critic
         the passes improve a policy alone. `activation` is a key of `ACTIVATIONS`. Observations have
         `obs_dim` numbers, of which the policy sees the first and the critic the last ones.
-
-        Raises:
-            CompilerError: no compiler can compile it.
         """
         self.team: Team = ALONE  # the learners that divide values and minibatches
         self._library = load("passes", _TYPES)

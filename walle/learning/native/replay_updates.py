@@ -54,15 +54,12 @@ class NativeUpdates:
     def __init__(
         self, algorithm: str, parts: Any, *rest: Any, shapes: Sequence[Any], metrics: int
     ) -> None:
-        """Compiles and loads the library.
+        """Compiles and loads the library; CompilerError if no compiler can.
 
         `algorithm` names the library's constructor: "sac", "ddpg" (also of TD3) or "dqn". It gets
         `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`. A block has
         `metrics` numbers; `shapes` are those of each tensor of the state, of a block's
         minibatches, and of its noise.
-
-        Raises:
-            CompilerError: no compiler can compile it.
         """
         self._team: Team = ALONE
         self._library = load("replay", _TYPES)

@@ -143,11 +143,7 @@ class Learners:
             raise
 
     def join(self, algorithm: Learnable, device: str) -> None:
-        """Waits until all learners are ready, and makes `algorithm` the agent's of the team.
-
-        Raises:
-            WorkerError: a learner ended.
-        """
+        """Waits for all learners, WorkerError if one ended; makes `algorithm` the agent's."""
         for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
             wait([pipe, worker.sentinel])
             message = _last_message(pipe)

@@ -102,11 +102,7 @@ def map_rows(function: Callable[[Tensor], Tensor], x: Tensor, team: Team = ALONE
 
 
 def require_alike(team: Team, value: float, message: str) -> None:
-    """Compares a value of all learners; every learner must call it.
-
-    Raises:
-        WorkerError: the learners' values differ.
-    """
+    """Raises WorkerError if the learners' values differ; every learner must call it."""
     values = team.gather(team.size, 1, lambda _: torch.tensor([value]))
     if (values != values[0]).any():
         raise WorkerError(message)
