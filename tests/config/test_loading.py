@@ -48,6 +48,7 @@ def test_slow_passes_its_step_on():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (["env.reset_options=3"], r"env.reset_options=3 must be a mapping: \{key: value\}"),
         (["callbacks=early:Solved"], r"callbacks='early:Solved' must be a list, .*\[early"),
         (["hydra.run.dir=x"], r"hydra\.run\.dir=x .*walle\.train\(config, directory\)"),
         (["+algo.clipp=0.3"], r"algo.clipp is not a setting; did you mean 'algo.clip'"),

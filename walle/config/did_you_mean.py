@@ -12,7 +12,12 @@ from typing import Any
 import hydra
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import GrammarParseError, InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigTypeError,
+    GrammarParseError,
+    InterpolationResolutionError,
+    OmegaConfBaseException,
+)
 from yaml import YAMLError
 
 from walle.config.files import algorithms, config_directory, sweeps_directory
@@ -86,6 +91,9 @@ def explain(error: Exception) -> str | None:
         return f"{group} has no value; give one: {group}=..."
     if isinstance(error, OverrideParseException):
         return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
+    if isinstance(error.__cause__, ConfigTypeError):
+        given = lines[0].removeprefix("Error merging override ")
+        return f"{given} must be a {'list: [...]' if '={' in given else 'mapping: {key: value}'}"
     key = getattr(error.__cause__, "full_key", None)
     if key:
         return _explain_key(key, getattr(error.__cause__, "parent_node", None), str(error))
@@ -175,6 +183,8 @@ def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
         files = [*sweeps_directory().glob("*.yaml"), config_directory() / "config.yaml"]
         near = nearest(name, [file.stem for file in files])
         return f"-cn {name}: no sweep has that name; {near} (`walle sweeps` lists their questions)"
+    # In a list, as in logger=[tensorboard,NAME], Hydra gives no options.
+    options = options or [file.stem for file in (config_directory() / group).glob("*.yaml")]
     if not options and group != "env":
         return f"{group}={name}: there is no conf/{group}/{name}.yaml here; write it"
     choices = [option for option in options or () if not option.endswith("_schema")]

@@ -287,6 +287,8 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
         return " must hold numbers: formulas belong to examples/wall_e_2018 now (net=wall_e_2018)"
     if "ListConfig" in line:
         return f" must be a list, as in {key}=[{value}]"
+    if "to Dict[" in line:
+        return " must be a mapping: {key: value}"
     wanted = line.rpartition(" could not be converted to ")[2]
     return f" must be {_TYPES[wanted]}" if wanted in _TYPES else f": {line}"
 
