@@ -89,8 +89,7 @@ def score_matrices(
     what else they differ in. Entries that learnt the same are one. Where a task has more runs than
     another, its further runs are left out and noted.
 
-    Raises:
-        BadInputError: the sweep has one task only, or no scores.
+    Raises BadInputError if the sweep has one task only, or no scores.
     """
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:

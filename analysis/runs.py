@@ -132,8 +132,7 @@ def newest(root: str | Path = "multirun") -> Path:
 
     A sweep is a directory that holds a manifest.json, or whose folders are runs.
 
-    Raises:
-        BadInputError: there is no sweep under `root`.
+    Raises BadInputError if there is no sweep under `root`.
     """
     root = Path(root)
     sweeps = {d.parent for d in _walk(root)} if root.is_dir() else set()
@@ -155,8 +154,7 @@ def newest(root: str | Path = "multirun") -> Path:
 def find_runs(path: Path) -> list[Path]:
     """The run directories in `path`, or `path` itself when it is one, in natural order.
 
-    Raises:
-        BadInputError: `path` does not exist or has no run in it.
+    Raises BadInputError if `path` does not exist or has no run in it.
     """
     if not os.path.isdir(path):  # unlike Path.is_dir, also for a name that is too long
         raise BadInputError(f"{path}: no such directory")
@@ -501,8 +499,7 @@ class Sweep:
 def load(*paths: str | Path) -> Sweep:
     """Loads sweeps, single runs, or directories above runs; without any, the newest sweep.
 
-    Raises:
-        BadInputError: a directory does not exist, or no run in it can be used.
+    Raises BadInputError if a directory does not exist, or no run in it can be used.
     """
     roots = [Path(path) for path in paths] or [newest()]
     names = {root: root.resolve().name for root in roots} if len(roots) > 1 else {}

@@ -75,8 +75,7 @@ def _results(path: Path) -> Mapping[str, Any]:
 def load_search(path: Path) -> StoredSearch:
     """Loads the search of a directory, or of a journal.
 
-    Raises:
-        BadInputError: Optuna is missing, the journal is damaged, or no trial is complete.
+    Raises BadInputError if Optuna is missing, the journal is damaged, or no trial is complete.
     """
     try:
         import optuna

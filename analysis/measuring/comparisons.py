@@ -72,8 +72,7 @@ def question(sweep: Sweep, by: str | None) -> Question:
     Where KEY has more than two values, A is the first and B the last. Several directories vary in
     the key `sweep`. Numbers of workers and tasks are taken only when nothing else varies.
 
-    Raises:
-        BadInputError: there are no two such values.
+    Raises BadInputError if there are no two such values.
     """
     varying = line_keys(sweep, "")
     settings = [key for key in varying if key not in WORKERS and not key.startswith("env.")]
@@ -112,8 +111,7 @@ def match(sweep: Sweep, asked: Question) -> list[Pairing]:
     Runs are compared that agree in all keys which both sides have. A key of one side alone, such as
     PPO's clip beside A2C, makes a pairing for each of its values, all with the same other side.
 
-    Raises:
-        BadInputError: no pairing has both sides.
+    Raises BadInputError if no pairing has both sides.
     """
     keys = line_keys(sweep, asked.key)
     groups: tuple[dict[str, list[Run]], ...] = ({}, {})  # of A and of B, by label

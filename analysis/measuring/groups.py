@@ -27,8 +27,7 @@ NAMING_LEAVES = ("id", "name")
 def resolve_key(sweep: Sweep, key: str) -> str:
     """The full configuration key for `key`: a key, a group's name (`env`) or a last part (`n`).
 
-    Raises:
-        BadInputError: no key fits, or several do.
+    Raises BadInputError if no key fits, or several do.
     """
     known = sorted({k for run in sweep.runs for k in run.config})
     if key in known:
@@ -51,8 +50,7 @@ def numeric_axis(sweep: Sweep, key: str | None) -> str:
 
     Without `key` it is `sampler.n` where it varies or no number does.
 
-    Raises:
-        BadInputError: the key does not exist, or a value is not such a number.
+    Raises BadInputError if the key does not exist, or a value is not such a number.
     """
     if key is None:
         candidates = ("sampler.n", "learner.n", *line_keys(sweep, ""))

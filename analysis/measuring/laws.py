@@ -66,8 +66,7 @@ class Law(NamedTuple):
 def fit_law(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> Law:
     """The law of least squared relative errors of [points] times, s and k >= 0; k = 0 by default.
 
-    Raises:
-        ValueError: there are fewer different n than parameters of the law.
+    Raises ValueError if there are fewer different n than parameters of the law.
     """
     from scipy.optimize import nnls
 
@@ -113,8 +112,7 @@ def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
 
     What a share that never varies would divide is in the serial part.
 
-    Raises:
-        ValueError: there are fewer different shares than parts to separate.
+    Raises ValueError if there are fewer different shares than parts to separate.
     """
     from scipy.optimize import nnls
 

@@ -222,8 +222,7 @@ def predict(costs: Costs, setup: Setup) -> Prediction:
 def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Costs:
     """The costs of the simplest runs: in lock-step if there are any, with the fewest processes.
 
-    Raises:
-        BadInputError: the runs differ in other settings, or lack what a plan needs.
+    Raises BadInputError if the runs differ in other settings, or lack what a plan needs.
     """
     if others := [key for key in sweep.varying if key not in MAY_DIFFER]:
         raise BadInputError(
@@ -285,8 +284,7 @@ def read_rounds(sweep: Sweep, warmup: int) -> list[tuple[Run, Setup, pd.DataFram
     The rows hold `steps`, `round_s` (without evaluating), the samplers' mean `act_s`,
     `env_step_s`, `other_s` and `send_s`, their `variance`, and `learn_s`, `agent_s` and `after_s`.
 
-    Raises:
-        BadInputError: a run lacks what a plan needs, or its samplers were on several machines.
+    Raises BadInputError if a run lacks what a plan needs, or its samplers were on several machines.
     """
     frame = wall_clock.iterations_after_warmup(sweep, warmup)
     timing = wall_clock.timing_after_warmup(sweep, warmup)

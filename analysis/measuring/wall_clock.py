@@ -79,8 +79,7 @@ def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = Fals
     The warm-up is the first `warmup` iterations after each start or resumption of a run.
     The times are without compiling, unless `compiling` leaves it in.
 
-    Raises:
-        BadInputError: no run has an iteration after the warm-up.
+    Raises BadInputError if no run has an iteration after the warm-up.
     """
     frame = clock(sweep, compiling=compiling)[counted_rows(sweep, warmup)]
     short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]

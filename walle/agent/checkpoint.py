@@ -125,8 +125,7 @@ def check(path: Path, state: Any, like: Any) -> None:
     Mappings need the keys of `like`, lists its entries, arrays its type and shape, and values its
     type; all numbers must be finite, and counts not negative. None allows any value.
 
-    Raises:
-        CheckpointError: something differs.
+    Raises CheckpointError if something differs.
     """
     like = as_data(like)
     if fault := next(_faults(state, like, ""), None):
@@ -346,8 +345,7 @@ class ReplayFiles:
     def load(self, replay: Replay, inserted: int, size: int, blocks: Any = ()) -> None:
         """Fills `replay` with the last `size` of the first `inserted` rows.
 
-        Raises:
-            CheckpointError: rows are missing, or do not match `blocks`.
+        Raises CheckpointError if rows are missing, or do not match `blocks`.
         """
         rows = self.read(replay, inserted, size, blocks)
         replay.restore(torch.from_numpy(rows), inserted)

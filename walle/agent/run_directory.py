@@ -149,8 +149,7 @@ class Status:
         `fields` are some of signal, error, reason (why it is complete before all its steps) and
         return_value.
 
-        Raises:
-            DirectoryLost: the directory was deleted or moved.
+        Raises DirectoryLost if the directory was deleted or moved.
         """
         self._directory.check()
         ended = {"signal": None, "error": None, "reason": None, "ended": timestamp()} | fields

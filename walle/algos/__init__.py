@@ -28,8 +28,7 @@ REGISTRY = {
 def load(name: str) -> type[Algorithm]:
     """The class of the algorithm called `name`, or named by module:Class; imports only its file.
 
-    Raises:
-        ConfigError: no algorithm has that name, or the class lacks a part of an algorithm.
+    Raises ConfigError if no algorithm has that name, or the class lacks a part of an algorithm.
     """
     if ":" in name:
         return _own(name)

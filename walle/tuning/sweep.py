@@ -410,8 +410,7 @@ class Study:
 
         All launchers of a study must have the same `search`, compared as JSON.
 
-        Raises:
-            ConfigError: the journal holds another study of this name, or is damaged.
+        Raises ConfigError if the journal holds another study of this name, or is damaged.
         """
         self.journal = Path(settings.storage) if settings.storage else sweep / JOURNAL
         self._settings, self._space, self.n_trials = settings, space, settings.n_trials

@@ -77,8 +77,7 @@ def batch_script(
     The shell replaces itself by `command`, so that the worker gets Slurm's signals. `cores` is None
     for a whole node.
 
-    Raises:
-        SlurmError: the template cannot be read, or does not start the worker.
+    Raises SlurmError if the template cannot be read, or does not start the worker.
     """
     text = TEMPLATE
     if settings.template is not None:

@@ -47,8 +47,7 @@ def load(name: str, functions: Mapping[str, tuple[Any, Sequence[Any]]]) -> Any:
 
     `functions` maps names without the library's prefix to the result's and arguments' types.
 
-    Raises:
-        CompilerError: no compiler can compile it.
+    Raises CompilerError if no compiler can compile it.
     """
     library = compiled(name)
     for function, (result, arguments) in functions.items():

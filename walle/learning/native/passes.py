@@ -184,9 +184,8 @@ class Passes:
         `experience` is a `walle.algos.on_policy.experience.Experience`, float32 on the CPU. With
         `recompute`, every epoch has its own critic's advantages, else all have the first's.
 
-        Raises:
-            TypeError: a tensor has another dtype than the library's.
-            ValueError: a tensor's shape does not fit the others.
+        Raises TypeError for another dtype than the library's, ValueError for a shape that does not
+        fit the others.
         """
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if column is None else column.contiguous() for column in x))
@@ -221,9 +220,8 @@ class Passes:
         `data` is a named tuple of some of the `Columns`, on the CPU, and of `beta` [], the weight
         of a KL penalty. The settings are `epochs`, `minibatch_size`, `learning_rate`, `generator`.
 
-        Raises:
-            TypeError: a column has another dtype than the library's.
-            ValueError: a column is missing, or its shape does not fit N rows.
+        Raises TypeError for another dtype than the library's, ValueError for a column that is
+        missing or does not fit N rows.
         """
         columns = {k: x.contiguous() for k, x in data._asdict().items() if x is not None}
         beta, count = float(columns.pop("beta", 0.0)), len(data.obs)
