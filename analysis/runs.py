@@ -230,8 +230,7 @@ def fingerprint(runs: Iterable[Run]) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file, without fields of a wrong type; empty when the file is missing.
 
-    Raises:
-        DamagedError: the file holds no JSON object.
+    Raises DamagedError if the file holds no JSON object.
     """
     if not path.is_file():
         return {}

@@ -168,11 +168,7 @@ class Target(NamedTuple):
 
 
 def find_targets(path: Path, *, several: bool) -> list[Target]:
-    """The policies at a path: a checkpoint file, a run's directory, or all runs below it.
-
-    Raises:
-        ConfigError: there is no run.
-    """
+    """The policies of a checkpoint file, of a run's directory, or of all runs below a path."""
     from walle.analysis.measuring.scores import possible_returns  # imports pandas
     from walle.analysis.runs import BadInputError, load
 

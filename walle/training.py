@@ -120,8 +120,8 @@ def train(
     problem, environment = make_problem(config)
     if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
         env, own, entries = environment.env, environment.env.offset, problem.obs_layout.vector
-        fits = np.shape(source[1].get("offset", ())) == (entries,)  # else `start` refuses it
-        offset = checkpoint.offset_of(*source, entries) if fits or resumed else None
+        fits = resumed or np.shape(source[1].get("offset", ())) == (entries,)
+        offset = checkpoint.offset_of(*source, entries) if fits else None  # `start` refuses it
         info = tuple(resumed.get("info", ())) if resumed else env.info  # as in the run's files
         environment = environment._replace(env=replace(env, offset=offset, info=info))
     make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)

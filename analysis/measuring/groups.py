@@ -231,11 +231,7 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
 
 
 def require(frame: pd.DataFrame, *columns: str, file: str = "iterations") -> None:
-    """Checks that the frame of FILE.csv has the columns.
-
-    Raises:
-        BadInputError: a column is missing; the message names the nearest one.
-    """
+    """Raises BadInputError, with the nearest name, unless the frame of FILE.csv has the columns."""
     for column in columns:
         if column not in frame:
             near = nearest(column, map(str, frame.columns))
@@ -243,11 +239,7 @@ def require(frame: pd.DataFrame, *columns: str, file: str = "iterations") -> Non
 
 
 def column_per_run(frame: pd.DataFrame, column: str) -> dict[str, FloatArray]:
-    """The values of a column of iterations.csv for each run, without empty cells.
-
-    Raises:
-        BadInputError: the frame has no such column.
-    """
+    """The values of a column of iterations.csv for each run, without empty cells; see `require`."""
     require(frame, column)
     full = frame.dropna(subset=[column])
     groups = full.groupby("run", observed=True)[column]

@@ -108,11 +108,7 @@ def count_text(counts: Collection[int]) -> str:
 
 
 def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:
-    """Wall-clock seconds until `return_mean` first reached `target`, of each run that did so.
-
-    Raises:
-        BadInputError: there is no column `return_mean`.
-    """
+    """Wall-clock seconds until `return_mean` first reached `target`, of each run that did so."""
     require(iterations, "return_mean")
     reached = iterations[iterations["return_mean"] >= target]
     first = reached.groupby("run", observed=True)["wall_s"].min()

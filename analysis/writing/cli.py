@@ -159,11 +159,7 @@ def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *,
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file; makes the folders above it.
-
-    Raises:
-        BadInputError: the file cannot be written.
-    """
+    """Writes a text file, and makes the folders above it; BadInputError if it cannot."""
     with _written(path):
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
 

@@ -71,11 +71,7 @@ class Callbacks:
                     self.stopped_by = self.stopped_by or name
 
     def state_dict(self) -> dict[str, Any]:
-        """The states by name, and the callback that stopped the run.
-
-        Raises:
-            CallbackError: a state holds more than data, so that no checkpoint could be loaded.
-        """
+        """The states by name, and what stopped the run; CallbackError for more than data."""
         with self.timer.section("callbacks"):
             states = {}
             for name, callback in self.callbacks.items():

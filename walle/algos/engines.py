@@ -52,11 +52,8 @@ def choose(mode: str, device: str, parts: Sequence[Part], team: Team) -> str:
     """
     outcomes = [_choose(mode, device, part) for part in parts]
     code = sum(is_eager << place for place, (is_eager, _) in enumerate(outcomes))
-    require_alike(
-        team,
-        float(code),
-        "some learners compiled and others could not, see above; use algo.compile=false",
-    )
+    fault = "some learners compiled and others could not, see above; use algo.compile=false"
+    require_alike(team, float(code), fault)
     return "; ".join(f"{part.name} {o[1]}" for part, o in zip(parts, outcomes, strict=True))
 
 

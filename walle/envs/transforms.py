@@ -80,9 +80,7 @@ class MappedLanes:
     reinforcement learning").
     """
 
-    def __init__(
-        self, lanes: Lanes, map_: ActionMap | None, scale: float | None, offset: Any
-    ) -> None:
+    def __init__(self, lanes: Lanes, map_: ActionMap | None, scale: float | None, offset: Any):
         """Wraps `lanes`; one step is worth `scale` of the share. None leaves each out."""
         self._inner, self._map = lanes, map_
         self.moves, self.failed = lanes.moves, lanes.failed

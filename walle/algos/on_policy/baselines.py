@@ -10,16 +10,14 @@ import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Problem
 from walle.algos.engines import Part
-from walle.algos.on_policy.base import OnPolicySettings
+from walle.algos.on_policy.base import OnPolicy, OnPolicySettings
 from walle.errors import positive
 from walle.learning.adam import AdamSettings, AdamState, TrainState
 from walle.learning.losses import value_loss
 from walle.learning.native.passes import Loss, Passes
 from walle.learning.sharing.team import map_rows
 from walle.learning.step import Divisible, Info, Optimizer
-from walle.nets.critics import Critic
 
 
 @dataclass(kw_only=True)
@@ -46,16 +44,11 @@ class FitBatch(NamedTuple):
 class NeuralBaseline:
     """A network that values normalised observations, fitted by minibatch Adam."""
 
-    def __init__(
-        self,
-        critic: Critic,
-        settings: BaselineSettings,
-        generator: torch.Generator,
-        problem: Problem,
-    ) -> None:
-        """Draws the initial parameters with `generator`, which later draws the minibatches too."""
-        self._critic, self._settings, self._generator = critic, settings, generator
-        self.vector = critic.init(generator).to(problem.device)
+    def __init__(self, algorithm: OnPolicy) -> None:
+        """Draws the initial parameters with the algorithm's generator, which later draws rows."""
+        problem, self._generator = algorithm.problem, algorithm.generator
+        self._critic, self._settings = algorithm.net.critic(problem), algorithm.settings
+        self.vector = self._critic.init(self._generator).to(problem.device)
         self._adam = AdamState.zeros_like(self.vector)
         self._optimizer: Any = Optimizer(self._loss, AdamSettings(), shards=problem.shards)
 

@@ -108,7 +108,7 @@ class PPOKL(OnPolicy):
     def __init__(self, settings: PPOKLSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        self.value = NeuralBaseline(net.critic(problem), settings, self.generator, problem)
+        self.value = NeuralBaseline(self)
         self.optimizer = Optimizer(self.loss, self.adam_settings, stop=self.too_far)
         self.beta, self.rate = 1.0, 1.0
         self.previous: FitBatch | None = None

@@ -139,7 +139,7 @@ class TRPO(TrustRegion):
     def __init__(self, settings: TRPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem)
-        self.baseline = NeuralBaseline(net.critic(problem), settings, self.generator, problem)
+        self.baseline = NeuralBaseline(self)
 
     def parts(self) -> list[Part]:
         """The value function's steps."""

@@ -11,7 +11,7 @@ from gymnasium.utils import seeding
 from walle.envs.lanes import StateArray, Step
 from walle.envs.mujoco import physics
 from walle.envs.mujoco.physics import Array, Fields
-from walle.envs.mujoco.task import LaneError, RewardAndEnd, State, Task
+from walle.envs.mujoco.task import LaneError, RewardAndEnd, Task
 from walle.envs.saving import pack, unpack
 from walle.errors import RolloutError, print_fault, what_went_wrong
 from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
@@ -152,16 +152,14 @@ class MujocoLanes:
         error.add_note(f"in lane {self._numbers[i]} at step {self._steps}")
         print_fault(error)
 
-    def _first_state(self, i: int) -> State:
-        try:
-            return self._task.begin(self._generators[i])
-        except Exception as error:  # noqa: BLE001
-            self._note(error, i)
-            return self._task.rest, np.zeros(self.model.nv)
-
     def _begin(self, lanes: IntArray) -> None:
-        states = [self._first_state(i) for i in lanes.tolist()]
-        qpos, qvel = (np.array(part) for part in zip(*states, strict=True))
+        qpos = np.tile(self._task.rest, (len(lanes), 1))
+        qvel = np.zeros((len(lanes), self.model.nv))
+        for row, i in enumerate(lanes.tolist()):
+            try:
+                qpos[row], qvel[row] = self._task.begin(self._generators[i])
+            except Exception as error:  # noqa: BLE001
+                self._note(error, i)
         self._physics.reset(lanes, qpos, qvel)
         self._warn()
         self._elapsed[lanes] = 0

@@ -74,12 +74,7 @@ class NativeUpdates:
 
     @torch.no_grad()
     def run(self, state: Any, minibatches: Tensor, noise: Tensor) -> tuple[Any, list[Tensor]]:
-        """See `Updates.run`.
-
-        Raises:
-            TypeError: a tensor does not have the library's dtype.
-            ValueError: a tensor does not have the library's shape.
-        """
+        """See `Updates.run`; other dtypes or shapes than the library's are refused by `address`."""
         blocks, (shapes, rows, draws) = len(minibatches), self._shapes
         metrics = torch.empty(blocks, self._metrics)
         minibatches, noise = minibatches.contiguous(), noise.contiguous()
