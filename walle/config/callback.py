@@ -46,8 +46,7 @@ class RefuseDirectory(Callback):
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Ends the program with code 2 if the directory's name is invalid or a run uses it."""
         with _reported():
-            _refuse_name(config)
-            _refuse_lists(config)
+            _check_words(config)
             for name in sorted(_algorithms(config).intersection(map(str, config))):
                 raise ConfigError(misplaced(name))
             # A single run would silently ignore settings of the launcher.
@@ -66,7 +65,6 @@ class RefuseDirectory(Callback):
         """
         with _reported():
             params, names = config.hydra.sweeper.get("params") or {}, _algorithms(config)
-            _refuse_lists(config)
             if any(_opened(str(key), names) != key for key in params):
                 opened = {_opened(str(k), names): v for k, v in params.items()}
                 with open_dict(config):
@@ -76,7 +74,7 @@ class RefuseDirectory(Callback):
                     f"resume={config.resume} with a sweep, which resumes by itself: start the "
                     "sweep again as before"
                 )
-            _refuse_name(config)
+            _check_words(config)
             _refuse("hydra.sweep.dir", Path(config.hydra.sweep.dir))
 
 
@@ -89,14 +87,11 @@ def _reported() -> Iterator[None]:
         sys.exit(2)
 
 
-def _refuse_lists(config: DictConfig) -> None:
+def _check_words(config: DictConfig) -> None:
+    """Refuses lists of options, and a wrong `name`, which no message about a directory mentions."""
     hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # with its references
     params = hydra["sweeper"].get("params") or {}
     refuse_lists([*hydra["overrides"]["task"], *(f"{k}={v}" for k, v in params.items())])
-
-
-def _refuse_name(config: DictConfig) -> None:
-    """Checks `name` itself: a message about the sweep's directory would not mention it."""
     name = str(config.get("name") or "")
     _refuse("name", Path(name))
     if ".." in Path(name).parts:
