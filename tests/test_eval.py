@@ -90,7 +90,7 @@ def test_typed_settings_that_differ_name_the_runs():
 
 
 def result(mean):
-    return Result(Origin("x", "ppo", 1, 0), "X", 0, True, [mean, mean], [1, 1])
+    return Result(Origin("x", "ppo", 1, 0), "X", 0, True, [mean, mean], [1, 1], {})
 
 
 def of_sweep(place, algo, seed, possible=(0.0, 6.0)):

@@ -154,7 +154,7 @@ def test_a_name_is_needed(group):
 
 
 def lane(name, **kwargs):
-    return make_lanes(EnvSpec(name, kwargs, "auto", 1, None, "rescale", False), [0], 0)
+    return make_lanes(EnvSpec(name, kwargs), [0], 0)
 
 
 def test_an_environment_by_class_takes_arguments_and_a_function_does_too():

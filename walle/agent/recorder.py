@@ -332,8 +332,9 @@ class Progress:
             )
             self._task = self._bar.add_task("starting", total=total_steps)
             self._bar.start()
+        self._watcher = threading.Thread(target=self._watch, name="walle-progress", daemon=True)
         if kind != "quiet":
-            threading.Thread(target=self._watch, name="walle-progress", daemon=True).start()
+            self._watcher.start()
 
     def _watch(self) -> None:
         while not self._closed.wait(self._every_s):
@@ -361,6 +362,8 @@ class Progress:
     def close(self) -> None:
         """Leaves the bar on the terminal, in its normal state."""
         self._closed.set()
+        if self._kind != "quiet":
+            self._watcher.join()
         if self._kind == "bar":
             self._bar.stop()
 
