@@ -1,5 +1,6 @@
 """What happens to processes when something ends that should not: seen from outside, as a user."""
 
+import contextlib
 import json
 import os
 import re
@@ -63,11 +64,12 @@ def wait_until(condition):
 
 
 def servers_of(run):
-    try:
-        children = psutil.Process(run.pid).children()
-        return [child for child in children if "forkserver" in " ".join(child.cmdline())]
-    except psutil.NoSuchProcess:  # a short-lived one, gone between two looks
-        return []
+    servers = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(run.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess):  # a compiler's, gone between two looks
+                servers += [child] if "forkserver" in " ".join(child.cmdline()) else []
+    return servers
 
 
 def samplers_of(run):
