@@ -39,6 +39,7 @@ import walle
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("guard", "code"),
     [

@@ -113,6 +113,7 @@ def one_line(error, path):
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", "sac", "dqn"])
 def test_every_damage_to_a_field_is_noticed_by_its_checksum(run, tmp_path, name):
     last = run(name) / "checkpoints" / LAST
@@ -268,6 +269,7 @@ def test_a_damaged_run_is_refused_and_kept_and_the_older_checkpoint_is_offered(r
     assert checkpoint.load(path)["env_steps"] == 384
 
 
+@pytest.mark.slow
 def test_a_damaged_policy_is_refused_by_every_command(run, tmp_path):
     vector = torch.load(run("ppo") / "checkpoints" / LAST, weights_only=True)["snapshot"]["vector"]
     field = ("snapshot", "vector")
@@ -367,6 +369,7 @@ def test_what_is_no_file_of_rows_is_named(run, tmp_path, name, is_directory):
     one_line(error, stray)
 
 
+@pytest.mark.slow
 def test_a_directory_in_the_place_of_a_checkpoint_is_one_line(run, tmp_path):
     directory = tmp_path / "run"
     shutil.copytree(run("ppo"), directory)

@@ -158,6 +158,7 @@ def faults_of(directory):
     return sum(int(row["faults"]) for row in read(directory / "iterations.csv"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algo", "how"),
     [("ppo", "blind"), ("ppo", "reset"), ("gru", "huge"), ("sac", "raise"), ("episodes", "reward")],
@@ -173,6 +174,7 @@ def test_every_number_of_samplers_gives_the_same_bits(algo, how, tmp_path):
     assert read_status(tmp_path / "1")["faults"] == faults_of(tmp_path / "1")
 
 
+@pytest.mark.slow
 def test_a_fault_that_depends_on_the_life_of_an_environment_survives_kills(tmp_path, monkeypatch):
     """Every 60th step of a lane's life; a sampler is killed after the first faults."""
     small = (*SMALL, *ALGOS["ppo"], "+env.kwargs.every=60", "+env.kwargs.how=raise")
@@ -192,6 +194,7 @@ def test_a_fault_that_depends_on_the_life_of_an_environment_survives_kills(tmp_p
     assert result_of(tmp_path / "killed") == result_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_at_a_fault_is_resumed(tmp_path):
     """Its bits are those of a run that had `env.on_error=reset` from the start."""
     small = [w for w in SMALL if w != "env.on_error=reset"] + [*ALGOS["ppo"], "sampler.n=2"]
@@ -211,6 +214,7 @@ def test_a_run_that_stopped_at_a_fault_is_resumed(tmp_path):
     assert result_of(tmp_path / "stopped") == result_of(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_whose_lanes_were_not_saved_starts_new_episodes(tmp_path, capsys):
     """The trial of the first run meets the fault, and finds no way to save states."""
     small = [*SMALL, *ALGOS["ppo"], "sampler.n=2", "+env.kwargs.every=40", "+env.kwargs.how=raise"]

@@ -96,6 +96,7 @@ def test_evaluations_have_means_over_their_episodes(run):
     assert f"is_success_mean {np.mean(expected):.3g}" in str(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("collect", ["fixed", "episodes"])
 def test_the_columns_do_not_depend_on_samplers_or_interruptions(tmp_path, collect):
     settings = [*RUN, FUEL, f"sampler.collect={collect}", "env.episode_limit=9"]

@@ -156,6 +156,7 @@ def test_harmless_numbers_keep_their_bits(scale, monkeypatch):
     assert probe(replace(STAMPED, kwargs={"of": "ticks"}), 0).env.offset is None
 
 
+@pytest.mark.slow
 def test_the_offset_belongs_to_the_run(tmp_path, monkeypatch):
     """Any `sampler.n` and a resume give equal bits, though the clock has moved on."""
     words = ("Stamped", "total_steps=128")

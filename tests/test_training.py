@@ -112,6 +112,7 @@ def test_overlap_lags_by_exactly_one_and_saves_time(run):
     assert [float(row["compile_s"]) > 0 for row in rows] == [True] + [False] * 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["sampler=serial", "sampler.n=2"])
 def test_compiling_is_neither_collecting_nor_learning(run, monkeypatch, sampler):
     choose = engines.choose

@@ -123,6 +123,7 @@ def test_what_an_algorithm_says_of_its_modes_holds_together(name):
     assert (load(name).capabilities.reason == "") == (set(modes) == set(ALL_MODES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["ppo", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo_kl", "trpo", "a2c"))],
@@ -141,6 +142,7 @@ def test_a_scale_that_depends_on_the_state_needs_continuous_actions():
         make_algorithm(config, make_problem(config)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a2c", "ppo_kl"])
 def test_steps_over_whole_rounds_stay_eager_where_rounds_vary(name):
     overrides = [f"algo={name}", "env=cartpole", "sampler.collect=episodes", "net.activation=elu"]

@@ -84,6 +84,7 @@ def walle_command(directory, *words):
     )
 
 
+@pytest.mark.slow
 def test_an_environment_is_not_imported_and_not_called(foreign, tmp_path):
     mark = str(tmp_path / "imported")
     named = {
@@ -188,6 +189,7 @@ def test_a_net_is_trusted_when_asked(trained, capsys):
     assert len(walle.evaluate(policy, 2).returns) == 2
 
 
+@pytest.mark.slow
 def test_ones_own_environment_needs_no_trust(tmp_path):
     """In the working directory, as the runs in outputs/ below it."""
     mark = str(tmp_path / "imported")

@@ -62,6 +62,7 @@ def learned(directory):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("max_lag", [0, 1])
 @pytest.mark.parametrize("kills", [0, pytest.param(1, marks=pytest.mark.slow)])

@@ -71,6 +71,7 @@ def resume(directory, *overrides):
     train(config, directory, resumed=checkpoint.earlier_state(directory, print))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["sampler.n=2", "sampler=serial"])
 def test_a_resumed_run_draws_what_it_would_have_drawn(run, how):
     _, whole = run(*LOTTERY, how)
@@ -79,6 +80,7 @@ def test_a_resumed_run_draws_what_it_would_have_drawn(run, how):
     assert results(resumed) == results(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_replacement_draws_what_the_killed_sampler_would_have_drawn(run, tmp_path):
     long = (*LOTTERY, "sampler.n=2", "total_steps=4096")

@@ -38,6 +38,7 @@ def test_a_library_is_built_once_and_again_when_it_is_damaged():
     assert not list(cache_directory().glob("*.building"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["passes", "replay", "normalize"])
 def test_a_library_shows_only_what_python_calls(name):
     library.compiled(name)

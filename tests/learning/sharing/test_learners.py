@@ -232,6 +232,7 @@ def test_an_interrupted_run_ends_its_learners(started, tmp_path, whom):
     assert gone(everything)
 
 
+@pytest.mark.slow
 def test_when_the_agent_is_killed_its_learners_end(started):
     run, everything = started
     run.kill()
