@@ -374,27 +374,27 @@ class Sweep:
 
     @property
     def iterations(self) -> pd.DataFrame:
-        """A row an iteration (iterations.csv)."""
+        """One row per iteration (iterations.csv)."""
         return self.table("iterations")
 
     @property
     def episodes(self) -> pd.DataFrame:
-        """A row an episode (episodes.csv)."""
+        """One row per episode (episodes.csv)."""
         return self.table("episodes")
 
     @property
     def timing(self) -> pd.DataFrame:
-        """A row a process and iteration (timing.csv)."""
+        """One row per process and iteration (timing.csv)."""
         return self.table("timing")
 
     @property
     def evaluations(self) -> pd.DataFrame:
-        """A row an evaluation (eval.csv)."""
+        """One row per evaluation (eval.csv)."""
         return self.table("eval")
 
     @property
     def trace(self) -> pd.DataFrame:
-        """A row a span: a process in a section (trace.csv, of runs with `trace=true`)."""
+        """One row per span: a process in a section (trace.csv, of runs with `trace=true`)."""
         return self.table("trace")
 
     def table(self, name: str) -> pd.DataFrame:
@@ -439,7 +439,7 @@ class Sweep:
 
     @property
     def info(self) -> list[str]:
-        """The columns of the environments' info in all runs; other files add `_mean`."""
+        """The columns of the environments' info in all runs; elsewhere they end in `_mean`."""
         return list(dict.fromkeys(x for run in self.runs for x in run.status.get("info") or ()))
 
     def values(self, key: str) -> list[Scalar]:

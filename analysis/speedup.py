@@ -2,9 +2,9 @@
 
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
 steps and without the warm-up iterations; within blocks where the launcher measured in blocks. Each
-task has a panel. With --end-to-end another panel shows what samplers and learners divide of a round
-in lock-step, t(N, L) = serial + collect / N + learn / L; `walle plan` computes other numbers of
-them. Intervals are 95% intervals over seeds, with one relative variance for all points.
+task has a panel. With --end-to-end another panel shows which parts of a round samplers and learners
+divide in lock-step, t(N, L) = serial + collect / N + learn / L; `walle plan` computes other numbers
+of them. Intervals are 95% intervals over seeds, with one relative variance for all points.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def study(
 ) -> cli.Study:
     """Speedup of collection and, when asked, of whole iterations and of the time to a return.
 
-    With whole iterations, what samplers and learners divide of rounds in lock-step is fitted too.
+    With whole iterations, the parts of a round that samplers and learners divide are fitted too.
     """
     by = groups.numeric_axis(sweep, by)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)

@@ -96,7 +96,7 @@ class InfoColumn(NamedTuple):
 
     name: str  # its name in the info
     by: str  # the "last" value of an episode, or the "mean" or the "sum" over its steps
-    column: str  # the name in episodes.csv; other files add `_mean`
+    column: str  # the name in episodes.csv; elsewhere it ends in `_mean`
 
     @classmethod
     def of(cls, entry: str) -> InfoColumn:

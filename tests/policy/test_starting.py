@@ -102,7 +102,7 @@ def test_networks_and_normalisers_are_taken_and_the_rest_is_new(parent, name):
     new = dict(leaves(found))
     words = "policy, critic, normaliser of observations, normaliser of rewards"
     words, taken = NAMES.get(name, (words, ON_POLICY))
-    assert f"256 steps: takes {words}; new are optimizers, schedules, counters, random" in line
+    assert f"256 steps: takes {words}; anew: optimizers, schedules, counters, random" in line
     assert ("replay buffer; the first 64 steps are random" in line) == (name in NAMES)
     same = {key for key, part in leaves(before) if re.fullmatch(taken, key)}
     assert len(same) > 1

@@ -266,7 +266,7 @@ class CheckpointFiles:
     def save_last(self, state: Mapping[str, Any]) -> Path:
         """Writes last.pt, and the new rows of the replay buffer; returns the path.
 
-        `state` may precede an interrupted update; the buffer is then rolled back to it.
+        If `state` dates from before an interrupted update, the buffer is rolled back to match it.
         """
         if self.replay is not None:
             self.replay.take_back(state["replay"]["inserted"])
@@ -306,7 +306,7 @@ class CheckpointFiles:
 class ReplayFiles:
     """Files of rows, each named after the number of its first row; rows count from the run's start.
 
-    Files are removed once all their rows are older than both kept checkpoints need. `blocks` are
+    Files are removed once neither kept checkpoint needs any of their rows. `blocks` are
     the rows that the buffer holds as they were appended: first row, end, CRC-32.
     """
 
@@ -336,7 +336,7 @@ class ReplayFiles:
         self.blocks = [block for block in self.blocks if block[1] > self._oldest]
 
     def forget(self) -> None:
-        """Removes files that the last two checkpoints, one written since `append`, do not need."""
+        """Removes files that neither of the last two checkpoints needs."""
         for path in self._directory.glob("*.rows"):
             if _is_rows(path) and int(path.stem) + _ROWS_A_FILE <= self._needed:
                 path.unlink()

@@ -399,9 +399,9 @@ def durations(
 
     `collect_max_s` differs from the mean where samplers are unequal. In lock-step `other_s` is the
     rest of the iteration, so collect_s + learn_s + other_s is `iteration_s`. With overlap the sum
-    may be larger, and `other_s` is the agent's time without learning and waiting. `compile_s` is a
-    part of `other_s`, above zero only in the first iteration of a process: a resumed run compiles
-    again.
+    may be larger, and `other_s` is the agent's time spent neither learning nor waiting. `compile_s`
+    is a part of `other_s`, above zero only in the first iteration of a process: a resumed run
+    compiles again.
     """
     mean_s = sum(collect_s) / len(collect_s)
     iteration_s = sum(seconds.values())

@@ -19,8 +19,8 @@ def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
     """The image that a space holds; None for another space.
 
     An image is a Box with finite bounds and three dimensions, of which the smallest is the channels
-    and comes first or last, or with two dimensions and bytes from 0 to 255; below `LEAST_PIXELS`,
-    any bytes. Each side has at least `least` pixels.
+    and comes first or last, or with two dimensions and bytes from 0 to 255; if `least` is below
+    `LEAST_PIXELS`, any bytes count. Each side has at least `least` pixels.
     """
     if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None
@@ -104,7 +104,8 @@ class ObservationRows(gym.spaces.Box):
     All other entries are flattened as Gymnasium does it, in the order of the space.
 
     Attributes:
-        original: the space; of a Dict the chosen keys, the policy's first and the critics' last.
+        original: the space, reduced to the chosen keys if it is a Dict: the policy's first, the
+            critics' last.
         keys: the policy's and the critics' keys in this order; None without a choice.
     """
 
@@ -114,7 +115,7 @@ class ObservationRows(gym.spaces.Box):
     def __init__(
         self, original: Any, where: str, offset: Any = None, keys: Any = None, *, small: bool = True
     ) -> None:
-        """Arranges `original`, or its `keys`; `where` names it in messages; `small` as above."""
+        """Arranges `original`, or its `keys`; `where` is for messages, `small` for `images_in`."""
         self.keys = keys and _chosen(original, where, keys)
         policy, critic = map(set, self.keys or ((), ()))
         if self.keys:
@@ -136,7 +137,7 @@ class ObservationRows(gym.spaces.Box):
         super().__init__(low, high, (self.layout.width,), np.dtype(self.layout.dtype).type)
 
     def __repr__(self) -> str:
-        """The other space, for messages and for the description of compiled functions."""
+        """The original space, for messages and for the description of compiled functions."""
         return f"ObservationRows({self.original}{f', keys={self.keys}' if self.keys else ''})"
 
     @property

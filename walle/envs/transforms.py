@@ -75,13 +75,13 @@ def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:
 class MappedLanes:
     """Lanes with other actions, through an `ActionMap`, and other observations.
 
-    Observations lose `EnvSpec.offset`, and end with the elapsed share of the episode: with a time
-    limit the task is Markov only if the policy sees the clock (Pardo et al. 2018, "Time limits in
-    reinforcement learning").
+    `EnvSpec.offset` is subtracted from observations, and the elapsed share of the episode is
+    appended: with a time limit the task is Markov only if the policy sees the clock (Pardo et al.
+    2018, "Time limits in reinforcement learning").
     """
 
     def __init__(self, lanes: Lanes, map_: ActionMap | None, scale: float | None, offset: Any):
-        """Wraps `lanes`; one step is worth `scale` of the share. None leaves each out."""
+        """Wraps `lanes`; each step advances the clock by `scale`. None omits a change."""
         self._inner, self._map = lanes, map_
         self.moves, self.failed = lanes.moves, lanes.failed
         self.observation_space = space = lanes.observation_space

@@ -28,7 +28,7 @@ def need(config: Mapping[str, Any]) -> Need:
     """Finds what a job needs from walle's keys in its config; one core without such keys.
 
     Cores: the larger of the number of sampler processes and of learning threads: in lock-step one
-    group waits while the other works. Both if learners learn while samplers collect
+    group waits while the other works. Their sum if learners learn while samplers collect
     (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores if the
     number of samplers or learners is left open.
     GPUs: one for each learner process when `device` names CUDA.
@@ -118,7 +118,7 @@ class Allocator:
         del self._granted[job]
 
     def settle(self, job: int, state: str) -> None:
-        """Records a job's final state; no other worker waits for it here."""
+        """Records a job's final state; on one machine nobody waits for it."""
 
     def _take(self, grant: Grant) -> Grant:
         self._waiting.remove(grant.job)
@@ -164,7 +164,7 @@ def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
 
 
 def visible_gpus(wanted: Sequence[str] | None, environ: Mapping[str, str]) -> list[str]:
-    """The sweep's GPUs, named as in `CUDA_VISIBLE_DEVICES`: `wanted` ones, visible ones, or all."""
+    """GPUs of the sweep, named as in `CUDA_VISIBLE_DEVICES`: `wanted`, visible ones, or all."""
     if wanted is not None:
         return list(wanted)
     visible = environ.get("CUDA_VISIBLE_DEVICES")

@@ -106,7 +106,7 @@ class Runner:
         self._server.close()
 
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
-        """Runs until every job has ended or the sweep was stopped; returns their ends by index.
+        """Runs until every job has ended or the sweep was stopped; returns verdicts by index.
 
         A job that never started is left out. Signals to end are appended to `ending`, signals to
         save to `saving`, which is emptied.
@@ -357,9 +357,9 @@ def checked_machine(
 ) -> Iterator[None]:
     """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
 
-    The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`), and `notes`,
-    sentences, also logged, on what makes the sweep's times uncertain. A check ends early when
-    `stop` is not empty.
+    The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`) and `notes`,
+    sentences on what makes the sweep's times uncertain, which are also logged. A check ends early
+    when `stop` is not empty.
     """
     checks: dict[str, CoreSpeeds | None] = {}
     logged: set[str] = set()

@@ -73,12 +73,12 @@ def vtrace(
     rho_max: float = 1.0,
     c_max: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """V-trace targets and advantages before their weight (Espeholt et al. 2018, eq. 1, sec. 4.2).
+    """V-trace targets, and advantages without their weight ρₜ (Espeholt et al. 2018, sec. 4.2).
 
     With ρₜ = min(rho_max, ratioₜ), cₜ = λ min(c_max, ratioₜ) and δₜ from `td_errors`:
     vₜ - v(sₜ) = ρₜ δₜ + γ cₜ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), which is zero from T on, and
-    Aₜ = δₜ + γ λ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), which the policy's gradient takes ρₜ times. Values
-    at times [0, T).
+    Aₜ = δₜ + γ λ (1 - endedₜ) (vₜ₊₁ - v(sₜ₊₁)), which the policy's gradient multiplies by ρₜ.
+    Values at times [0, T).
 
     If all ratios are 1, the advantage is GAE's; with λ = 1 the target is then the n-step return.
     The paper's advantage has λ = 1, and its rollouts come from many actors' queues; here they are
@@ -93,7 +93,7 @@ def vtrace(
         ratio: π(a|s) / μ(a|s), the learning policy's probability over the acting one's.
         gamma: discount.
         lam: λ.
-        rho_max: ρ-bar, decides for which policy the targets are values.
+        rho_max: ρ-bar, determines the policy whose values the targets estimate.
         c_max: c-bar, bounds how far a TD error changes earlier targets.
 
     Returns:

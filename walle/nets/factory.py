@@ -120,7 +120,7 @@ class NetSettings(NamedTuple):
                 )
 
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
-        """Makes the convolutions of net=cnn; refuses images without them, and the reverse."""
+        """Makes the convolutions of net=cnn; refuses images and convolutions without each other."""
         layout = layout_of(spaces.observation_space)
         if layout.images and not self.image_features:
             shapes = " and ".join("x".join(map(str, image.shape)) for image in layout.images)

@@ -80,7 +80,7 @@ class FeaturePolicy:
     def __init__(
         self, readout: StochasticPolicy, *, encoder: Any = None, memory: Any = None
     ) -> None:
-        """Takes an `features.Encoder` or a `features.GRU`."""
+        """Takes a `features.Encoder` or a `features.GRU`."""
         self.encoder, self.memory, self.readout = encoder, memory, readout
         self._before: Any = encoder or memory
         self.layout = Layout({**self._before.shapes, **readout.layout.shapes})
@@ -135,7 +135,7 @@ class MLPPolicy(ActingPolicy):
         self.layout = Layout(self._mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """As in `MLP.init_uniform`, or orthogonal; a small last layer makes small first outputs."""
+        """Uniform (`MLP.init_uniform`) or orthogonal, with a small last layer."""
         mlp = self._mlp
         drawn = mlp.init_uniform(generator) if self.is_uniform else mlp.init(generator, 0.01)
         return Layout(mlp.shapes).flatten(drawn)
@@ -254,7 +254,7 @@ class StateScalePolicy(GaussianPolicy):
 
 
 class CategoricalPolicy(MLPPolicy, StochasticPolicy):
-    """One of K actions, the MLP's outputs. `dist` holds the K log probabilities."""
+    """Chooses one of K actions. `dist` holds the K log probabilities, from the MLP's outputs."""
 
     def _output(self, x: Tensor) -> Tensor:
         return torch.log_softmax(x, -1)
@@ -287,7 +287,7 @@ class CategoricalPolicy(MLPPolicy, StochasticPolicy):
 
 
 class MultiCategoricalPolicy(CategoricalPolicy):
-    """A independent choices, entry a with K_a actions: log π(a|s) = Σ_a log π_a(a_a|s).
+    """Several (A) independent choices, entry a with K_a actions: log π(a|s) = Σ_a log π_a(a_a|s).
 
     `dist` holds the log probabilities of the first entry's actions, then of the second's, and so
     on: Σ_a K_a numbers. Entropies and divergences are the sums of the entries'.
@@ -333,7 +333,7 @@ class MultiCategoricalPolicy(CategoricalPolicy):
 
 
 class BernoulliPolicy(MLPPolicy, StochasticPolicy):
-    """A independent switches, each 0 or 1. `dist` holds the A logits z, where p(1) = σ(z)."""
+    """Several (A) independent switches. `dist` holds the A logits z, where p(1) = σ(z)."""
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
         """Uniform on [0, 1), [steps, A]."""

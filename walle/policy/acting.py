@@ -221,7 +221,7 @@ class Policy:
         return actor
 
     def check_env(self) -> None:
-        """Refuses to import a foreign environment, see `check_import`; `env` alone imports any."""
+        """Refuses to import a foreign environment (`check_import`); `env` itself does not check."""
         for key, path in self.spec.imports:
             check_import(key, path, self.origin.checkpoint, trust=self.trust, beside=True)
 
@@ -230,8 +230,8 @@ class Policy:
 
         It repeats actions, limits episodes and appends the clock as in training, and takes the
         actions of `act`. Observations with images are the environment's own. With equal seeds it
-        returns the observations of a lane; but where `env.backend=envpool` is to be drawn,
-        Gymnasium's task of the same id takes its place if there is one.
+        returns the observations of a lane; but to draw a run with `env.backend=envpool`, it uses
+        Gymnasium's task of the same id if there is one.
 
         Args:
             render_mode: such as "rgb_array" or "human", if the environment has it.
@@ -333,7 +333,7 @@ def check_which(which: str | None) -> None:
 
 
 def find_checkpoint(path: Path, which: str | None = None) -> Path:
-    """The file that `load` reads; DIR/best and DIR/last name it too, and DIR/checkpoints DIR."""
+    """The file that `load` reads; `path` may also be DIR/best, DIR/last or DIR/checkpoints."""
     if path.name in WHICH and not path.exists():
         path, which = path.parent, path.name
     check_which(which)

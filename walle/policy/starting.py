@@ -67,4 +67,4 @@ class Parent(NamedTuple):
         anew = "optimizers, schedules, counters, random streams"
         if algorithm.replay is not None:
             anew += f", replay buffer; the first {config.algo.random_steps:,} steps are random"
-        return f"starting from {file}, {state['env_steps']:,} steps: takes {names}; new are {anew}"
+        return f"starting from {file}, {state['env_steps']:,} steps: takes {names}; anew: {anew}"

@@ -304,7 +304,7 @@ class ProcessSampling(Sampling):
 
 
 class SerialSampling(Sampling):
-    """One sampler in the agent's process, without queues; its rounds equal lock-step's."""
+    """One sampler in the agent's process, without queues; its rounds are those of lock-step."""
 
     def __init__(
         self,
