@@ -113,7 +113,7 @@ def test_a_longer_dqn_reports_other_schedules_and_may_keep_its_own(tmp_path, com
     assert "schedule of" not in capsys.readouterr().out
     command(f"resume={tmp_path / 'other'}", "total_steps=512")
     line = (
-        "learning rate and exploration follow a schedule of 512 steps from here, before one of 384;"
+        "learning rate and exploration: from here on a schedule of 512 steps, before on one of 384;"
     )
     assert f"{line} schedule_steps=384 keeps that one\n" in capsys.readouterr().out
     whole, short, other = (learned(tmp_path / name) for name in ("whole", "short", "other"))

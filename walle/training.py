@@ -522,9 +522,9 @@ def schedule_change(before: dict[str, Any], config: Config) -> list[str]:
         "noise": algo.get("log_std_end") is not None,
     }
     names = " and ".join(name for name in falls if falls[name])
-    line = f"follow a schedule of {now:,} steps from here, before one of {was:,}"
+    line = f"from here on a schedule of {now:,} steps, before on one of {was:,}"
     keep = f"schedule_steps={was} keeps that one"
-    return [f"{names} {line}; {keep}"] if names and now != was else []
+    return [f"{names}: {line}; {keep}"] if names and now != was else []
 
 
 class RunResult(NamedTuple):
