@@ -104,6 +104,7 @@ class OnPolicy(ABC):
         improve: passes over a round with `optimizer`, see `Passes.improve`.
         gae_lambda: λ of the advantages; from the settings unless a subclass changes it.
         learned: the entries of `state_dict` with networks and normalisers, see `Algorithm`.
+        kind: of the policy, see `nets.factory.PolicySpec`.
         team: the learners that take the gradient steps together.
     """
 
@@ -293,6 +294,7 @@ class OnPolicyActorCritic(OnPolicy):
         self.improve = self.improve_in_pytorch
 
     def add_critic(self) -> None:
+        """Makes the critic and appends its initial parameters to the policy's."""
         self.critic = self.net.critic(self.problem)
         self.networks = PolicyAndCritic(self.policy, self.critic)
         critic = self.critic.init(self.generator).to(self.problem.device)

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import gymnasium as gym
 import torch
 from torch import Tensor
 
 from walle.algos import engines
-from walle.algos.base import Capabilities, CompilableSettings, Problem
+from walle.algos.base import Capabilities, CompilableSettings, Problem, check_discrete
 from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicyActorCritic, RowBatch
 from walle.algos.on_policy.experience import Experience
-from walle.errors import ConfigError, one_of, positive, within
+from walle.errors import one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings
 from walle.learning.native.passes import Loss
@@ -42,7 +41,7 @@ from walle.types import Rollout
 class PQNSettings(CompilableSettings):
     """Settings in conf/algo/pqn.yaml, which explains every key."""
 
-    correction: ClassVar[str] = "none"
+    correction: ClassVar[str] = "none"  # Q-learning may learn from an older policy's actions
     normalize_advantages: ClassVar[bool] = False
     reward_scale: ClassVar[float] = 1.0
 
@@ -62,6 +61,7 @@ class PQNSettings(CompilableSettings):
 
     @property
     def gae_lambda(self) -> float:
+        """λ of `OnPolicy.estimates`, whose targets are Q(λ) where V(s) = max_a Q(s, a)."""
         return self.q_lambda
 
     @property
@@ -71,45 +71,45 @@ class PQNSettings(CompilableSettings):
 
 
 class ActionValues(PolicyAndCritic):
-    """The policy is its own critic: V(s) = max_a Q(s, a)."""
+    """A policy of action values that is its own critic: V(s) = max_a Q(s, a)."""
 
-    def __init__(self, policy: Any) -> None:
-        self._policy = policy
+    def __init__(self, policy: EpsilonGreedyPolicy) -> None:
+        self._greedy = policy
 
     def split(self, vector: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The parameters, twice."""
-        params = self._policy.layout.unflatten(vector)
+        """The policy's parameters, views of `vector`, in both places."""
+        params = self._greedy.layout.unflatten(vector)
         return params, params
 
     def value_function(self, vector: Tensor) -> Callable[[Tensor], Tensor]:
-        """max_a Q(s, a) under `vector`: features [N, F] -> [N]."""
-        params = self.split(vector)[0]
+        """max_a Q(s, a) under the parameters in `vector`: features [N, F] -> [N]."""
+        params, _ = self.split(vector)
         return lambda x: self.values(params, x).amax(-1)
 
     def values(self, params: Params, features: Tensor) -> Tensor:
-        """Q(s, a) of every action: [..., F] -> [..., K]."""
-        return self._policy.dist(params, features)[..., :-1]
+        """Q(s, a) of every action: [N, F] -> [N, K]."""
+        return self._greedy.dist(params, features)[..., :-1]
 
 
 class PQN(OnPolicyActorCritic):
-    """PQN: epochs of minibatches on the squared error of Q(λ)."""
+    """PQN: epochs of minibatches on the squared errors of action values.
+
+    The last entry of `vector` stands for ε in the policy's layout; no gradient changes it.
+    """
 
     kind = "epsilon_greedy"
     capabilities: ClassVar[Capabilities] = Capabilities(PQNSettings, images=True)
 
     def __init__(self, settings: PQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
-        if not isinstance(space := problem.action_space, gym.spaces.Discrete):
-            raise ConfigError(
-                f"algo={settings.name} needs Discrete actions, because it compares the values of "
-                f"all of them; this environment has actions {space}: use algo=ppo"
-            )
+        check_discrete(settings.name, problem.action_space)
         super().__init__(settings, net, problem, settings.minibatch_size)
         self.adam_settings = AdamSettings(max_grad_norm=settings.max_grad_norm)
         self.optimizer = Optimizer(self.loss, self.adam_settings, shards=problem.shards)
 
     def add_critic(self) -> None:
-        self.networks = ActionValues(self.policy)
+        """The policy is its own critic."""
+        self.networks: ActionValues = ActionValues(self.policy_factory())
 
     def loss(self, vector: Tensor, batch: RowBatch) -> tuple[Tensor, Info]:
         """L = E[(Q(s, a) - G)²], over a minibatch."""
@@ -129,7 +129,7 @@ class PQN(OnPolicyActorCritic):
         """Takes all later passes in C++."""
         self.learn_in_cpp(engines.passes(self, None, Loss("action_value")))
 
-    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
+    def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:  # noqa: ARG002
         """Passes `epochs` times over the round in minibatches."""
         metrics, gradient_steps = self.improve_networks(
             experience,
@@ -137,11 +137,17 @@ class PQN(OnPolicyActorCritic):
             minibatch_size=self.rows.minibatch_size,
             recompute=self.settings.recompute_targets,
         )
-        self.set_exploration(self.env_steps + rollout.env_steps)
         return {**metrics, "gradient_steps": gradient_steps}
 
-    def set_exploration(self, env_steps: int) -> None:
+    @property
+    def policy_vector(self) -> Tensor:
+        """The parameters of the values, then ε."""
+        return torch.cat((self.vector[:-1], self.vector.new_tensor([self.exploration])))
+
+    @property
+    def exploration(self) -> float:
+        """ε: a line from 1 to `exploration_final`."""
         s = self.settings
-        share = min(1.0, env_steps / (s.exploration_fraction * self.problem.schedule_steps))
-        self.vector = self.vector.clone()
-        self.vector[-1] = 1.0 + share * (s.exploration_final - 1.0)
+        share = min(1.0, self.env_steps / (s.exploration_fraction * self.problem.schedule_steps))
+        final: float = s.exploration_final
+        return 1.0 + share * (final - 1.0)
