@@ -37,6 +37,7 @@ class OffPolicySettings(CompilableSettings):
     gamma: float = within("[0, 1]", example=0.99)
     tau: float = within("(0, 1]", example=0.005)
     learning_rate: float = positive()
+    adam_beta1: float = within("[0, 1)", example=0.5, default=0.9)
     minibatch_size: int = positive()
     buffer_size: int = positive()
     learning_starts: int = not_negative()
@@ -82,7 +83,6 @@ class OffPolicy(ABC):
     learned: ClassVar[tuple[str, ...]] = ("tensors",)
     metrics: ClassVar[tuple[str, ...]]
     draws: ClassVar[int] = 0
-    adam: AdamSettings = AdamSettings()
     obs_clip: float | None = None
     state: Any
 
@@ -101,6 +101,7 @@ class OffPolicy(ABC):
         minibatches and noise, and an action has `actions` (A) entries.
         """
         self.settings, self.net, self.problem = settings, net, problem
+        self.adam = AdamSettings(beta1=settings.adam_beta1)
         self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
         layout, updates, size = problem.obs_layout, self.updates_per_block, settings.minibatch_size
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
