@@ -147,7 +147,6 @@ class PQN(OnPolicyActorCritic):
     @property
     def exploration(self) -> float:
         """ε: a line from 1 to `exploration_final`."""
-        s = self.settings
+        s: PQNSettings = self.settings
         share = min(1.0, self.env_steps / (s.exploration_fraction * self.problem.schedule_steps))
-        final: float = s.exploration_final
-        return 1.0 + share * (final - 1.0)
+        return 1.0 + share * (s.exploration_final - 1.0)
