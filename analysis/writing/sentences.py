@@ -112,7 +112,7 @@ def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
 
 
 def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
-    """Sentences about the lanes of a sampler at each value of `sampler.n`, and where few are."""
+    """A sentence about the lanes of a sampler at each value of `sampler.n`."""
     runs = {run.name: run for run in sweep.runs}
     known = [(cell, own) for cell in cells if (own := runs[cell.names[0]].lanes)]
     if by != "sampler.n" or not known:
@@ -127,15 +127,20 @@ def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
         text + (f" ({listed(names, joint='; ')})" if len(lines_of) > 1 else "")
         for text, names in lines_of.items()
     ]
-    sentences = [f"Lanes a sampler: {'; '.join(named)}."]
-    if few := sorted({cell.by for cell, own in known if own[0] < FEW_LANES}, key=sort_key):
-        sentences.append(
-            f"At n={', '.join(map(str, few))} a sampler has fewer than {FEW_LANES} lanes. A call "
-            "of the policy costs nearly the same for few lanes as for many, so the speedup has a "
-            "ceiling that the law calls serial: use more sampler.lanes to measure the samplers "
-            "alone."
-        )
-    return sentences
+    return [f"Lanes a sampler: {'; '.join(named)}."]
+
+
+def few_lanes(sweep: Sweep, by: str) -> list[str]:
+    """A sentence about the values of `sampler.n` at which samplers have few lanes."""
+    few = {run.config[by] for run in sweep.runs if (run.lanes or [FEW_LANES])[0] < FEW_LANES}
+    if by != "sampler.n" or not few:
+        return []
+    return [
+        f"At n={', '.join(map(str, sorted(few, key=sort_key)))} a sampler has fewer than "
+        f"{FEW_LANES} lanes. A call of the policy costs nearly the same for few lanes as for many, "
+        "so the speedup has a ceiling that the law calls serial: use more sampler.lanes to measure "
+        "the samplers alone."
+    ]
 
 
 def lanes_text(own: tuple[int, int] | None) -> str:
@@ -144,9 +149,10 @@ def lanes_text(own: tuple[int, int] | None) -> str:
 
 
 def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
-    """Sentences about the sample: the warm-up, and the points whose intervals are over one run."""
+    """Sentences about the sample: the warm-up, and the variance that all points share."""
     sentences = [warmup_sentence(warmup)]
-    if dofs := list(dict.fromkeys(cell.dof for cell in cells if cell.own)):
+    shown = [cell for cell in cells if cell.own and cell.own[0] == cell.own[0]]
+    if dofs := list(dict.fromkeys(cell.dof for cell in shown)):
         most = counted(int(max(dofs)), "degree")
         sentences.append(
             f"Intervals take one relative variance of repeats for all points ({most} of freedom)."
@@ -155,12 +161,16 @@ def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
             f"and one for those beyond ({' and '.join(f'{dof:.0f}' for dof in dofs)} degrees of "
             "freedom)."
         )
-    if single := sum(cell.runs == 1 and not cell.own for cell in cells):
-        sentences.append(
-            f"Where a point has one run only ({counted(single, 'point')}), its interval is over "
-            "the run's iterations and says nothing about other seeds."
-        )
     return sentences
+
+
+def few_repeats(cells: Iterable[Cell]) -> list[str]:
+    """A sentence on how to get intervals, where points have none."""
+    few = [cell for cell in cells if math.isnan(cell.interval().low)]
+    if not few:
+        return []
+    count = repeats_label(few)
+    return [f"Points of {count} have no interval: a sweep with seed=0,1,2 has intervals."]
 
 
 def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -170,7 +180,7 @@ def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as text: intervals in brackets, four significant digits, NaN as an empty cell.
+    """The table as text without empty columns: intervals in brackets, four significant digits.
 
     Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
     """
@@ -189,4 +199,4 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
         if name not in bounds:
             parts = [name, f"{name}_low", f"{name}_high"] if f"{name}_low" in table else [name]
             columns[name] = [text(*row) for row in zip(*(table[c] for c in parts), strict=True)]
-    return pd.DataFrame(columns)
+    return pd.DataFrame({name: cells for name, cells in columns.items() if any(cells)})

@@ -33,9 +33,9 @@ def test_lanes_name_their_lines_and_the_machine_is_told(tmp_path: Path) -> None:
         file.write_text(file.read_text().replace('"lanes": 64', '"lanes": 12'))
     note = "The cores were unequal before the first job: core 1 took up to 30% longer."
     (root / "manifest.json").write_text(json.dumps({"launches": [{"machine": {"notes": [note]}}]}))
-    said = speedup.study(load(root)).sentences
+    assert sentences.machine(load(root)) == [note]
+    said = speedup.study(load(root)).notes
     assert "Lanes a sampler: 64 at n=1, 32 at n=2 (a2c); 12 at n=1, 6 at n=2 (ppo)." in said
-    assert note in said
 
 
 def test_every_sentence_begins_with_a_capital_letter_and_ends(tmp_path: Path) -> None:
@@ -52,6 +52,8 @@ def test_every_sentence_begins_with_a_capital_letter_and_ends(tmp_path: Path) ->
         script.study(sweep)
         for script in (speedup, iteration_time, time_percentage, returns, lag, compare)
     ]
-    texts = [text for study in studies for text in study.sentences] + sentences.account(sweep)
+    texts = [
+        text for study in studies for text in (*study.sentences, *study.notes)
+    ] + sentences.account(sweep)
     assert len(texts) > 30
     assert [t for t in texts if not (t[0].isupper() or t[0].isdigit()) or t[-1] != "."] == []
