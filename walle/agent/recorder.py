@@ -379,16 +379,16 @@ class Progress:
 def describe(
     row: Row, eval_mean: float | None, spent: Mapping[str, float], width: float = math.inf
 ) -> str:
-    """The returns, the speed and the shares of what takes 1% or more of the time, as a text.
+    """The returns, what was `spent` from 1% of the time on, the speed, and the other shares.
 
     If `width` is too small for all parts, the last ones are left out; the first one stays.
     """
     means = {"eval": eval_mean, "return": row["return_mean"]}
     parts = [f"{name} {return_text(float(x))}" for name, x in means.items() if x is not None]
-    parts.append(f"{row['env_steps_per_s']:,.0f} steps/s")
     shares = {name: seconds / float(row["iteration_s"] or 1) for name, seconds in spent.items()}
-    shares |= {name: float(row[f"{name}_share"] or 0) for name in ("collect", "learn")}
     parts += [f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.01]
+    parts.append(f"{row['env_steps_per_s']:,.0f} steps/s")
+    parts += [f"{name} {row[f'{name}_share']:.0%}" for name in ("collect", "learn")]
     while len(parts) > 1 and len("  ".join(parts)) > width:
         parts.pop()
     return "  ".join(parts)
