@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -258,7 +259,7 @@ def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Fi
     figure, axes = style.panels(len(drawn), height=0.8 + 0.24 * most, columns=2)
     for area, (title, field, series) in zip(axes, drawn, strict=True):
         draw_forest(area, series, field)
-        area.set_xlabel(title)
+        area.set_xlabel(fill(title, 40))
     style.legend(figure)
     return figure
 

@@ -84,7 +84,7 @@ def study(
     for axes in row[:: labels.PANELS]:
         axes.set_ylabel(f"{PARTS[of]} (s)\nper {wall_clock.unit_of(sweep).words}")
     style.legend(figure)
-    texts = sentences.few_repeats(cells) + sentences.seconds(sweep, iterations, cells, by)
+    texts = sentences.few_repeats(cells) + sentences.seconds(sweep, iterations, by)
     texts += sentences.also_differ(sweep, by)
     if of == "collect":
         texts += sentences.throughput(sweep, cells)

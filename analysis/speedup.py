@@ -84,9 +84,9 @@ def study(
     if end_to_end:
         cells[END_TO_END] = whole
         rounds = laws.fit_rounds(sweep, iterations, fit_all=fit_all)
-    notes = sentences.sample(warmup, collection) + sentences.lanes(sweep, collection, by)
+    notes = sentences.sample(warmup, collection)
     texts = sentences.few_repeats(collection)
-    texts += sentences.seconds(sweep, iterations, collection, by)
+    texts += sentences.seconds(sweep, iterations, by)
     texts += sentences.also_differ(sweep, by) + sentences.throughput(sweep, collection)
     texts += sentences.few_lanes(sweep, by)
     if time_to_return is not None:

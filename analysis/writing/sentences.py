@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 import pandas as pd
 
 from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.groups import Cell, blocks_of, changing_together, sort_key
+from walle.analysis.measuring.groups import Cell, changing_together, sort_key
 from walle.analysis.runs import FREE, DamagedError, Scalar, Sweep, read_json
 from walle.analysis.writing.format import counted, listed, table_digits, with_range
 
@@ -78,8 +78,8 @@ def warmup_sentence(warmup: int) -> str:
     return f"Warm-up: the first {which} of each run is left out."
 
 
-def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) -> list[str]:
-    """Sentences about the steps that seconds are for, iterations of other lengths, and blocks."""
+def seconds(sweep: Sweep, iterations: pd.DataFrame, by: str) -> list[str]:
+    """A sentence about the steps that seconds are for, and iterations of other lengths."""
     text = f"All seconds are per {wall_clock.unit_of(sweep).words}"
     rows = wall_clock.steps_of(sweep).loc[iterations.index]
     means = rows.groupby(iterations["run"], observed=True).mean()
@@ -92,12 +92,7 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
         ordered = sorted(texts, key=sort_key)
         each = ", ".join(f"{' or '.join(texts[v])} at {by}={v}" for v in ordered)
         text += f", as iterations differ in their steps: {each}"
-    blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
-    paired = (
-        f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with the "
-        "first one within each block, and the median over the blocks counts."
-    )
-    return [f"{text}.", *([paired] if len(blocks) > 1 else [])]
+    return [f"{text}."]
 
 
 def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
@@ -109,25 +104,6 @@ def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
         "Free-running, collection is timed by the wall clock: the seconds in which so many steps "
         "arrived, with all waiting of the samplers."
     ]
-
-
-def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
-    """A sentence about the lanes of a sampler at each value of `sampler.n`."""
-    runs = {run.name: run for run in sweep.runs}
-    known = [(cell, own) for cell in cells if (own := runs[cell.names[0]].lanes)]
-    if by != "sampler.n" or not known:
-        return []
-    of_line: dict[str, list[str]] = {}
-    for cell, own in known:
-        of_line.setdefault(cell.line, []).append(f"{lanes_text(own)} at n={cell.by}")
-    lines_of: dict[str, list[str]] = {}
-    for line, texts in of_line.items():
-        lines_of.setdefault(", ".join(texts), []).append(line)
-    named = [
-        text + (f" ({listed(names, joint='; ')})" if len(lines_of) > 1 else "")
-        for text, names in lines_of.items()
-    ]
-    return [f"Lanes a sampler: {'; '.join(named)}."]
 
 
 def few_lanes(sweep: Sweep, by: str) -> list[str]:
@@ -149,8 +125,13 @@ def lanes_text(own: tuple[int, int] | None) -> str:
 
 
 def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
-    """Sentences about the sample: the warm-up, and the variance that all points share."""
+    """Sentences about the sample: the warm-up, blocks, and the variance that all points share."""
     sentences = [warmup_sentence(warmup)]
+    if blocks := {block.partition(", ")[0] for cell in cells for block in cell.blocks}:
+        sentences.append(
+            f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with "
+            "the first one within each block, and the median over the blocks counts."
+        )
     shown = [cell for cell in cells if cell.own and cell.own[0] == cell.own[0]]
     if dofs := list(dict.fromkeys(cell.dof for cell in shown)):
         most = counted(int(max(dofs)), "degree")

@@ -212,7 +212,7 @@ def test_a_load_on_one_core_for_a_third_of_the_time(tmp_path: Path, start: float
     assert study.table["speedup"].iloc[1] == pytest.approx(2, rel=0.05)
     row = study.table.iloc[1]
     assert row["speedup_low"] < 2 < row["speedup_high"]
-    assert any("measured in 5 blocks" in text for text in study.sentences)
+    assert any("measured in 5 blocks" in text for text in study.notes)
 
 
 PAIRS = (("a2c", 128), ("ppo", 2048))
