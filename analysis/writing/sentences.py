@@ -108,7 +108,7 @@ def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
 
 def few_lanes(sweep: Sweep, by: str) -> list[str]:
     """A sentence about the values of `sampler.n` at which samplers have few lanes."""
-    few = {run.config[by] for run in sweep.runs if (run.lanes or [FEW_LANES])[0] < FEW_LANES}
+    few = {run.config.get(by, "") for run in sweep.runs if run.lanes and run.lanes[0] < FEW_LANES}
     if by != "sampler.n" or not few:
         return []
     return [
