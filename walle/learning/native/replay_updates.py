@@ -39,6 +39,7 @@ ActionValues = structure(
 Smoothing = structure("Smoothing", scale=c_float, bound=c_float)
 _TYPES = {
     "new_sac": (c_void_p, (c_void_p, c_float)),
+    "new_xqc": (c_void_p, (c_void_p, c_float, c_float, c_int)),
     "new_ddpg": (c_void_p, (c_void_p, c_int, c_void_p)),
     "new_dqn": (c_void_p, [c_void_p]),
     "delete": (None, [c_void_p]),
