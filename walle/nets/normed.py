@@ -21,9 +21,10 @@ class NormedMLPs:
     rows of a batch, then scales and shifts it: N(h) = scale (h - mean) / sqrt(variance + ε) + shift
     (Ioffe & Szegedy 2015). With constant moments N is affine, and the network is an ordinary `MLP`.
 
-    A network's parameters lie in this order: scale and shift of the inputs; weights [out, in],
-    scale and shift of each hidden layer; weights and biases of the last. `moments` are [K, 2, S]:
-    the means of a network's S normalised units, inputs first, then their variances.
+    A network's parameters lie in this order: scale of the inputs, whose shift the next N would
+    remove; weights [out, in], scale and shift of each hidden layer; weights and biases of the last.
+    `moments` are [K, 2, S]: the means of a network's S normalised units, inputs first, then their
+    variances.
     """
 
     def __init__(self, mlps: Sequence[MLP]) -> None:
@@ -67,8 +68,10 @@ class NormedMLPs:
                 x = x - (mean := x.mean(0))
                 variance = x.square().mean(0)  # in a third of the time of torch.var_mean
                 factor = params[f"{layer}.scale"] * (variance + EPSILON).rsqrt()
-                x = torch.addcmul(params[f"{layer}.shift"], x, factor)
-                x = x if layer == mlp.layers[0] else mlp.activation(x)
+                if layer == mlp.layers[0]:
+                    x = x * factor
+                else:
+                    x = mlp.activation(torch.addcmul(params[f"{layer}.shift"], x, factor))
                 x = functional.linear(x, params[f"{layer}.weight"], params.get(f"{layer}.bias"))
                 seen.append(torch.stack((mean, variance)).detach())
             outputs.append(x)
@@ -82,7 +85,7 @@ class NormedMLPs:
             each = zip(layers, means.split(self._widths), variances.split(self._widths), strict=True)
             for i, (layer, mean, variance) in enumerate(each):
                 factor = params[f"{layer}.scale"] * (variance + EPSILON).rsqrt()
-                shift = params[f"{layer}.shift"] - mean * factor
+                shift = params.get(f"{layer}.shift", 0.0) - mean * factor
                 weight, last_bias = params[f"{layer}.weight"], params.get(f"{layer}.bias")
                 if i == 0:  # acts on the columns of the first weights, else on the layer before
                     params[f"{layer}.weight"] = weight * factor
@@ -104,6 +107,7 @@ def _shapes(mlp: MLP) -> Iterator[tuple[str, tuple[int, ...]]]:
     for name, shape in mlp.shapes.items():
         if name in norms:
             yield f"{norms[name]}.scale", shape[1:]
-            yield f"{norms[name]}.shift", shape[1:]
+            if norms[name] != mlp.layers[0]:
+                yield f"{norms[name]}.shift", shape[1:]
         if name not in unbiased:
             yield name, shape
