@@ -122,7 +122,7 @@ def critic_loss(q: Tensor, target: Tensor) -> Tensor:
 
 
 def categorical_target(p: Tensor, y: Tensor, bound: float) -> Tensor:
-    """A distribution over values projected onto N even atoms within ±`bound` (Bellemare et al. 2017).
+    """A distribution projected onto N even atoms within ±`bound` (Bellemare et al. 2017).
 
     A probability p(y) [B, N] of the value y [B, N], clipped to the bounds, is divided between the
     two atoms beside y in proportion to its distance from the other one (eq. 7 and algorithm 1).

@@ -82,21 +82,23 @@ class NormedMLPs:
         """The parameters of the ordinary networks with the same outputs, for constant moments."""
         params = self.layout.unflatten(vector)
         for layers, (means, variances) in zip(self._layers, moments, strict=True):
-            each = zip(layers, means.split(self._widths), variances.split(self._widths), strict=True)
-            for i, (layer, mean, variance) in enumerate(each):
-                factor = params[f"{layer}.scale"] * (variance + EPSILON).rsqrt()
-                shift = params.get(f"{layer}.shift", 0.0) - mean * factor
-                weight, last_bias = params[f"{layer}.weight"], params.get(f"{layer}.bias")
-                if i == 0:  # acts on the columns of the first weights, else on the layer before
-                    params[f"{layer}.weight"] = weight * factor
-                    bias = weight @ shift
-                    params[f"{layer}.bias"] = bias if last_bias is None else bias + last_bias
-                    continue
-                before = layers[i - 1]
-                weight = params[f"{before}.weight"]
-                params[f"{before}.weight"] = weight * factor.unsqueeze(-1)
-                params[f"{before}.bias"] = params[f"{before}.bias"] * factor + shift
-                params[f"{layer}.bias"] = torch.zeros(1) if last_bias is None else last_bias
+            seen = zip(
+                layers, means.split(self._widths), variances.split(self._widths), strict=True
+            )
+            affine = []
+            for name, mean, variance in seen:
+                factor = params[f"{name}.scale"] * (variance + EPSILON).rsqrt()
+                affine.append((factor, params.get(f"{name}.shift", 0.0) - mean * factor))
+            weights = [params[f"{name}.weight"] for name in layers]
+            (of_inputs, shift), *of_layers = affine
+            biases = [weights[0] @ shift, *[shift.new_zeros(())] * len(of_layers)]
+            weights[0] = weights[0] * of_inputs
+            for i, (factor, shift) in enumerate(of_layers):
+                weights[i] = weights[i] * factor.unsqueeze(-1)
+                biases[i] = biases[i] * factor + shift
+            biases[-1] = biases[-1] + params[f"{layers[-1]}.bias"]
+            for name, weight, bias in zip(layers, weights, biases, strict=True):
+                params |= {f"{name}.weight": weight, f"{name}.bias": bias}
         return self._folded.flatten(params)
 
 

@@ -90,7 +90,7 @@ class XQC(SAC):
         self.normed_critic = NormedMLPs(self.critic.mlps)
         return self.normed_policy.init(generator), self.normed_critic.init(generator)
 
-    def start(self, policy: Tensor, critic: Tensor) -> XQCState:
+    def start(self, policy: Tensor, critic: Tensor) -> Any:
         """The state before the first update; the target is a copy of the critics."""
         log_temperature = torch.tensor(_LOG_TEMPERATURE, device=policy.device)
         return XQCState(
@@ -139,7 +139,7 @@ class XQC(SAC):
         """Q = Σ_i z_i softmax(logits)_i of logits [..., N]: [...]."""
         return logits.softmax(-1) @ self.atoms
 
-    def critic_gradient(self, state: XQCState, batch: Sample) -> tuple[Tensor, Tensor]:
+    def critic_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the critics' loss, [Q]; the loss, mean value and the batch's moments.
 
         Critics and their slow copies see (s, a) and (s', a') as one batch, with a' ~ π(s'). The
@@ -165,9 +165,7 @@ class XQC(SAC):
 
         return gradient_of(loss, state.critic.vector)
 
-    def critic_step(
-        self, state: XQCState, grad: Tensor, numbers: Tensor
-    ) -> tuple[XQCState, Tensor]:
+    def critic_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
         """Moves the critics along the gradient [Q], their running moments and the slow copy."""
         critic = _projected(self.normed_critic, self.adam_step(state.critic, grad))
         after = state._replace(
@@ -177,7 +175,7 @@ class XQC(SAC):
         )
         return after, numbers[:2]
 
-    def policy_gradient(self, state: XQCState, batch: Sample) -> tuple[Tensor, Tensor]:
+    def policy_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the policy's loss, [P]; loss, mean log π(a|s), α, the batch's moments."""
         obs, temperature = batch.transitions.obs, state.log_temperature.vector.exp()
         critic = self.normed_critic.fold(state.critic.vector, state.critic_moments)
@@ -191,9 +189,7 @@ class XQC(SAC):
 
         return gradient_of(loss, state.policy.vector)
 
-    def policy_step(
-        self, state: XQCState, grad: Tensor, numbers: Tensor
-    ) -> tuple[XQCState, Tensor]:
+    def policy_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
         """Moves the policy along the gradient [P], its running moments and the temperature."""
         after = state._replace(
             policy=_projected(self.normed_policy, self.adam_step(state.policy, grad)),
