@@ -21,9 +21,10 @@ class NormedMLPs:
     rows of a batch, then scales and shifts it: N(h) = scale (h - mean) / sqrt(variance + ε) + shift
     (Ioffe & Szegedy 2015). With constant moments N is affine, and the network is an ordinary `MLP`.
 
-    A network's parameters lie in this order: scale and shift of the inputs; weights [out, in],
-    scale and shift of each hidden layer; weights and biases of the last. `moments` are [K, 2, S]:
-    the means of a network's S normalised units, inputs first, then their variances.
+    A network's parameters lie in this order: scale of the inputs, whose shift the next N would
+    remove; weights [out, in], scale and shift of each hidden layer; weights and biases of the last.
+    `moments` are [K, 2, S]: the means of a network's S normalised units, inputs first, then their
+    variances.
     """
 
     def __init__(self, mlps: Sequence[MLP]) -> None:
@@ -54,10 +55,13 @@ class NormedMLPs:
             params[f"{layer}.weight"] = functional.normalize(params[f"{layer}.weight"], dim=-1)
         return self.layout.flatten(params)
 
-    def train(self, vector: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def train(
+        self, vector: Tensor, *inputs: Tensor, rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
         """Outputs [K, B, n] for inputs [B, ...] with the batch's moments, and these [K, 2, S].
 
-        A gradient flows through the moments to all rows, but the returned ones are constants.
+        Only the outputs of `rows` are computed. A gradient flows through the moments to all rows,
+        but the returned moments are constants.
         """
         params = self.layout.unflatten(vector)
         outputs, moments = [], []
@@ -67,8 +71,11 @@ class NormedMLPs:
                 x = x - (mean := x.mean(0))
                 variance = x.square().mean(0)  # in a third of the time of torch.var_mean
                 factor = params[f"{layer}.scale"] * (variance + EPSILON).rsqrt()
-                x = torch.addcmul(params[f"{layer}.shift"], x, factor)
-                x = x if layer == mlp.layers[0] else mlp.activation(x)
+                if layer == mlp.layers[0]:
+                    x = x * factor
+                else:
+                    x = mlp.activation(torch.addcmul(params[f"{layer}.shift"], x, factor))
+                x = x[rows] if layer == mlp.layers[-1] else x
                 x = functional.linear(x, params[f"{layer}.weight"], params.get(f"{layer}.bias"))
                 seen.append(torch.stack((mean, variance)).detach())
             outputs.append(x)
@@ -85,7 +92,7 @@ class NormedMLPs:
             affine = []
             for name, mean, variance in seen:
                 factor = params[f"{name}.scale"] * (variance + EPSILON).rsqrt()
-                affine.append((factor, params[f"{name}.shift"] - mean * factor))
+                affine.append((factor, params.get(f"{name}.shift", 0.0) - mean * factor))
             weights = [params[f"{name}.weight"] for name in layers]
             (of_inputs, shift), *of_layers = affine
             biases = [weights[0] @ shift, *[shift.new_zeros(())] * len(of_layers)]
@@ -106,6 +113,7 @@ def _shapes(mlp: MLP) -> Iterator[tuple[str, tuple[int, ...]]]:
     for name, shape in mlp.shapes.items():
         if name in norms:
             yield f"{norms[name]}.scale", shape[1:]
-            yield f"{norms[name]}.shift", shape[1:]
+            if norms[name] != mlp.layers[0]:
+                yield f"{norms[name]}.shift", shape[1:]
         if name not in unbiased:
             yield name, shape
