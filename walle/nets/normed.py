@@ -55,10 +55,13 @@ class NormedMLPs:
             params[f"{layer}.weight"] = functional.normalize(params[f"{layer}.weight"], dim=-1)
         return self.layout.flatten(params)
 
-    def train(self, vector: Tensor, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def train(
+        self, vector: Tensor, *inputs: Tensor, rows: slice = slice(None)
+    ) -> tuple[Tensor, Tensor]:
         """Outputs [K, B, n] for inputs [B, ...] with the batch's moments, and these [K, 2, S].
 
-        A gradient flows through the moments to all rows, but the returned ones are constants.
+        Only the outputs of `rows` are computed. A gradient flows through the moments to all rows,
+        but the returned moments are constants.
         """
         params = self.layout.unflatten(vector)
         outputs, moments = [], []
@@ -72,6 +75,7 @@ class NormedMLPs:
                     x = x * factor
                 else:
                     x = mlp.activation(torch.addcmul(params[f"{layer}.shift"], x, factor))
+                x = x[rows] if layer == mlp.layers[-1] else x
                 x = functional.linear(x, params[f"{layer}.weight"], params.get(f"{layer}.bias"))
                 seen.append(torch.stack((mean, variance)).detach())
             outputs.append(x)

@@ -10,7 +10,7 @@ Departures from the paper:
       instead of four of 256; one update a step instead of two;
     - a constant step size of 5e-4, instead of one that falls from 3e-4 to 3e-5; a discount of 0.99,
       instead of one computed from the length of episodes;
-    - log σ is kept within [-20, 2], instead of [-10, 2];
+    - log σ is kept within [-20, 2], instead of [-10, 2]; normalised inputs are not shifted;
     - with several shards a minibatch, batches are normalised within a shard;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - collection and updates alternate by rounds: each round's steps are followed by
@@ -151,7 +151,8 @@ class XQC(SAC):
         next_action, log_prob = self.policy.draw(policy, x.next_obs, batch.noise[:, 0])
         pairs = torch.cat((x.obs, x.next_obs)), torch.cat((x.action, next_action))
         rows = len(x.reward)
-        next_logits = self.normed_critic.train(state.critic_target, *pairs)[0][:, rows:]
+        after = slice(rows, None)
+        next_logits, _ = self.normed_critic.train(state.critic_target, *pairs, rows=after)
         smaller = self.values(next_logits).argmin(0)
         p = next_logits[smaller, torch.arange(rows, device=smaller.device)].softmax(-1)
         soft = (self.atoms - temperature * log_prob.unsqueeze(-1)).T  # [N, B]
@@ -159,8 +160,7 @@ class XQC(SAC):
         target = losses.categorical_target(p, y.T, _BOUND)
 
         def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
-            logits, moments = self.normed_critic.train(vector, *pairs)
-            logits = logits[:, :rows]
+            logits, moments = self.normed_critic.train(vector, *pairs, rows=slice(rows))
             return losses.cross_entropy(logits, target), [self.values(logits).mean(), moments]
 
         return gradient_of(loss, state.critic.vector)

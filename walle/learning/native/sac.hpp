@@ -17,7 +17,7 @@ class SAC : public ActorCritic {
       : ActorCritic(settings, sizes...),
         log_prob_(BLOCK),
         target_entropy_(target_entropy),
-        log_temperature_(LANES),
+        log_temperature_(LANES, settings.beta1),
         std_noise_(BLOCK * actions_),
         rows_of_least_(critics_.size()) {}
 
