@@ -37,6 +37,7 @@ class OffPolicySettings(CompilableSettings):
     gamma: float = within("[0, 1]", example=0.99)
     tau: float = within("(0, 1]", example=0.005)
     learning_rate: float = positive()
+    adam_beta1: float = within("[0, 1)", example=0.5, default=0.9)
     minibatch_size: int = positive()
     buffer_size: int = positive()
     learning_starts: int = not_negative()
@@ -82,7 +83,6 @@ class OffPolicy(ABC):
     learned: ClassVar[tuple[str, ...]] = ("tensors",)
     metrics: ClassVar[tuple[str, ...]]
     draws: ClassVar[int] = 0
-    adam: AdamSettings = AdamSettings()
     obs_clip: float | None = None
     state: Any
 
@@ -101,6 +101,7 @@ class OffPolicy(ABC):
         minibatches and noise, and an action has `actions` (A) entries.
         """
         self.settings, self.net, self.problem = settings, net, problem
+        self.adam = AdamSettings(beta1=settings.adam_beta1)
         self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
         layout, updates, size = problem.obs_layout, self.updates_per_block, settings.minibatch_size
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
@@ -296,10 +297,12 @@ class ContinuousOffPolicy(OffPolicy):
     Attributes:
         kind: of the policy, see `nets.factory.PolicySpec`.
         critics: the number of critics.
+        outputs: the numbers that each of them computes: 1 for a value.
     """
 
     kind: ClassVar[str]
     critics: ClassVar[int] = 2
+    outputs: ClassVar[int] = 1
 
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, exploration: float = 0.0
@@ -326,11 +329,14 @@ class ContinuousOffPolicy(OffPolicy):
         (entries,) = space.shape
         self.policy_factory = net.policy_factory(problem, self.kind, exploration)
         self.policy = self.policy_factory().policy
-        self.critic = net.q_functions(problem, entries, self.critics)
+        self.critic = net.q_functions(problem, entries, self.critics, self.outputs)
         generator = problem.generator()
-        policy = self.policy.init(generator).to(problem.device)
-        state = self.start(policy, self.critic.init(generator).to(problem.device))
+        state = self.start(*(x.to(problem.device) for x in self.draw_parameters(generator)))
         super().__init__(settings, net, problem, state, generator, entries)
+
+    def draw_parameters(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The initial parameters of the policy [P] and of all critics [Q]."""
+        return self.policy.init(generator), self.critic.init(generator)
 
     @abstractmethod
     def start(self, policy: Tensor, critic: Tensor) -> Any:
