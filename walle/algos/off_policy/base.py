@@ -297,10 +297,12 @@ class ContinuousOffPolicy(OffPolicy):
     Attributes:
         kind: of the policy, see `nets.factory.PolicySpec`.
         critics: the number of critics.
+        outputs: the numbers that each of them computes: 1 for a value.
     """
 
     kind: ClassVar[str]
     critics: ClassVar[int] = 2
+    outputs: ClassVar[int] = 1
 
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, exploration: float = 0.0
@@ -327,11 +329,14 @@ class ContinuousOffPolicy(OffPolicy):
         (entries,) = space.shape
         self.policy_factory = net.policy_factory(problem, self.kind, exploration)
         self.policy = self.policy_factory().policy
-        self.critic = net.q_functions(problem, entries, self.critics)
+        self.critic = net.q_functions(problem, entries, self.critics, self.outputs)
         generator = problem.generator()
-        policy = self.policy.init(generator).to(problem.device)
-        state = self.start(policy, self.critic.init(generator).to(problem.device))
+        state = self.start(*(x.to(problem.device) for x in self.draw_parameters(generator)))
         super().__init__(settings, net, problem, state, generator, entries)
+
+    def draw_parameters(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The initial parameters of the policy [P] and of all critics [Q]."""
+        return self.policy.init(generator), self.critic.init(generator)
 
     @abstractmethod
     def start(self, policy: Tensor, critic: Tensor) -> Any:
