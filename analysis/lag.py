@@ -55,7 +55,8 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     returns = labels.of_column("iterations", "return_mean")
     figure = _figure(sweep, by, lags, {SPEED: rates, returns: seen})
     columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
-    texts, rows = sentences.sample(warmup, cells), []
+    texts: list[str] = []
+    rows = []
     constant: dict[float, dict[str, None]] = {}
     for cell, values in lags:
         if np.ptp(values) == 0:
@@ -84,8 +85,9 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     shared = [str(cell.by) for cell, *_ in seen if str(cell.by).endswith("identical")]
     if same := list(dict.fromkeys(shared)):
         texts.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
-    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
-    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
+    texts += sentences.few_repeats(cells) + sentences.also_differ(sweep, by)
+    table, notes = sentences.without_lone_line(pd.DataFrame(rows)), sentences.sample(warmup, cells)
+    return cli.Study(figure, table, texts, notes=notes)
 
 
 main = cli.command("lag", study, __doc__)

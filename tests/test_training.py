@@ -181,8 +181,8 @@ def test_what_a_run_writes(run):
 
 def test_the_evaluation_comes_first_in_what_a_run_tells():
     result = RunResult(500.0, 501.0, 58.04, 1000, 4.0, None)
-    assert str(result) == "evaluation 500.0, last episodes 58.0"
-    assert str(result._replace(eval_mean=None)) == "return 58.0"
+    assert str(result) == "evaluation 500.0 without exploration, last episodes 58.0 with it"
+    assert str(result._replace(eval_mean=None)) == "last episodes 58.0"
     assert str(result._replace(return_mean=None)) == "evaluation 500.0, no episode ended"
     row = {
         "return_mean": 58.04,
