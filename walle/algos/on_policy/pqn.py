@@ -7,8 +7,8 @@ Departures from the paper:
     - Adam instead of RAdam, with a step size that falls linearly to 0;
     - an episode that a time limit cuts bootstraps from its last observation;
     - ε changes with the rounds;
-    - the defaults are for small tasks: rounds of 32 steps in 64 lanes, four passes in minibatches
-      of 64 rows; the paper has 128 lanes, and two passes in 32 minibatches.
+    - the defaults are for small tasks: 64 steps in 32 lanes a round, from which minibatches of 256
+      rows are taken ten times; the paper has 32 steps in 128 lanes, and passes twice.
 """
 
 from __future__ import annotations
