@@ -35,7 +35,7 @@ FLAGS = {
 }
 LOCKS = ".*.lock"  # files that launchers, runs and searches hold locked while they work
 RELOAD_S = 20.0
-SHARE = 0.05  # of the time, at most, that writing a watched page takes
+SHARE = 0.1  # of the time of one core, at most, that writing a watched page takes
 
 
 def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Draw]:
@@ -123,10 +123,10 @@ def _watch(args: argparse.Namespace) -> None:
     os.nice(19)  # the runs come first
     args.sweep = args.sweep or [newest()]
     while any(is_locked(lock) for path in args.sweep for lock in path.rglob(LOCKS)):
-        start = time.monotonic()
+        start = time.process_time()
         cli.guard("report", lambda: _write(args))  # at first no run may have an iteration
         args.show = False  # the page reloads itself
-        time.sleep(max(RELOAD_S, (time.monotonic() - start) / SHARE))
+        time.sleep(max(RELOAD_S, (time.process_time() - start) / SHARE))
     args.watch = False
     _write(args)
 

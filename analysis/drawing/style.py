@@ -171,13 +171,13 @@ def rename(figure: Figure, words: Mapping[str, str], xlabel: str | None) -> set[
             text = words[old].join(parts)
         return text
 
+    for text in figure.findobj(Text):
+        text.set_text(renamed(text.get_text()))
     for area in figure.axes:
         area.set_xlabel((area.get_xlabel() and xlabel) or area.get_xlabel())
         for axis in (area.xaxis, area.yaxis):
             if isinstance(ticks := axis.get_major_formatter(), FixedFormatter):
                 ticks.seq = list(map(renamed, ticks.seq))
-    for text in figure.findobj(Text):
-        text.set_text(renamed(text.get_text()))
     return missing
 
 

@@ -415,4 +415,4 @@ def test_the_panel_follows_clicks_and_choices(tmp_path: Path) -> None:
     assert seen["axes"] == ["core-seconds", "learn_s"]
     assert "0: a2c" in seen["pointed"]
     assert seen["kept"] == ["learn_s", True]
-    assert (seen["background"], seen["requests"]) == ("rgb(22, 24, 27)", 0)
+    assert (seen["background"], seen["requests"]) == ("rgb(18, 18, 18)", 0)
