@@ -53,7 +53,8 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     ]
     figure = _figure(sweep, by, lags, rates)
     columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
-    texts, rows = sentences.sample(warmup, cells), []
+    texts: list[str] = []
+    rows = []
     constant: dict[float, dict[str, None]] = {}
     for cell, values in lags:
         if np.ptp(values) == 0:
@@ -77,8 +78,9 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
         ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
         text = "Divided by the longer of collecting and learning, the time of an iteration is"
         texts.append(sentences.for_line(line, f"{text} {', '.join(ratios)}."))
-    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
-    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
+    texts += sentences.few_repeats(cells) + sentences.also_differ(sweep, by)
+    table, notes = sentences.without_lone_line(pd.DataFrame(rows)), sentences.sample(warmup, cells)
+    return cli.Study(figure, table, texts, notes=notes)
 
 
 main = cli.command("lag", study, __doc__)

@@ -195,8 +195,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
     if ends:
         text = f"Lines are thin where some of their runs have no value ({label})"
         texts.append(f"{text}: {'; '.join(ends)}.")
-    if alone := [name for name, line in named if line.runs == 1]:
-        texts.append(f"Lines of one run have no band: {listed(alone, joint='; ')}.")
+    if few := [name for name, line in named if line.runs < 3]:
+        texts.append(f"Lines of one or two runs have no band: {listed(few, joint='; ')}.")
     if points := [name for name, line in named if len(line.curve) == 1]:
         more = EVALUATE_MORE if evaluations else ""
         texts.append(f"Points, as their runs have one value: {listed(points, joint='; ')}{more}.")

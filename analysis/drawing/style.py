@@ -77,7 +77,6 @@ RC: dict[Any, Any] = {
 
 
 INTERVAL = "interval"  # the gid of a bar
-DOT_ASIDE_POINTS = 5.0
 INTERVAL_REACH = 0.5  # the part of an estimate by which its bar may widen the axis
 
 
@@ -216,17 +215,13 @@ def point(
 ) -> None:
     """Draws a marker with its error bar, `hollow` where the machine had too few cores.
 
-    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, stand small beside it.
+    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, lie small upon it.
     """
-    from matplotlib.transforms import ScaledTranslation
-
     draw_interval(axes, x, interval, look.color)
     inside = "white" if hollow else look.color
     axes.plot([x], [interval.value], look.marker, color=look.color, mfc=inside, zorder=3)
-    left = ScaledTranslation(-DOT_ASIDE_POINTS / 72, 0, axes.figure.dpi_scale_trans)
-    for value in dots:  # a little to the left of `x`; they count for the axis
-        axes.update_datalim([(x, value)])
-        axes.plot([x], [value], ".", color=look.color, ms=3, transform=axes.transData + left)
+    for value in dots:
+        axes.plot([x], [value], ".", color=look.color, ms=4, mec="white", mew=0.4, zorder=4)
 
 
 def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:

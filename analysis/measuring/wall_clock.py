@@ -169,7 +169,7 @@ def steps_of(sweep: Sweep) -> pd.Series[float]:
 def seconds_per_run(
     sweep: Sweep, frame: pd.DataFrame, column: str, *, busy: bool = False
 ) -> dict[str, FloatArray]:
-    """The seconds of `unit_of(sweep)` steps in each iteration of each run; their mean is exact.
+    """[1] The seconds of `unit_of(sweep)` steps of each run, over all its iterations in `frame`.
 
     `frame` holds the rows of sweep.iterations that count. Collection takes `collect_s` in
     lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round.
@@ -177,9 +177,6 @@ def seconds_per_run(
     which the learned and the dropped steps arrived, and in which samplers also wait for free slots.
     Without that waiting (`busy`), a rollout is a sampler's share of a nominal round, so n samplers
     collect `batch_size` steps in the mean time of a rollout.
-
-    The mean of the values is the run's seconds over its steps: R = sum(seconds) / sum(steps). An
-    iteration's value is R plus what its seconds differ from R times its steps, over the mean steps.
     """
     require(frame, column)
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]
@@ -203,12 +200,8 @@ def seconds_per_run(
         if not busy and "dropped_steps" in frame:
             steps = steps.mask(free, steps + frame["dropped_steps"].fillna(0.0))
     rows = pd.DataFrame({"run": frame["run"], "seconds": seconds, "steps": steps}).dropna()
-    found = {}
-    for run, mine in rows.groupby("run", observed=True):
-        took, number = mine["seconds"].to_numpy(float), mine["steps"].to_numpy(float)
-        rate = took.sum() / number.sum()
-        found[str(run)] = unit * (rate + (took - rate * number) / number.mean())
-    return found
+    sums = rows.groupby("run", observed=True).sum()
+    return {str(run): np.array([unit * took / number]) for run, took, number in sums.itertuples()}
 
 
 def measure_seconds(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:

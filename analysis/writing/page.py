@@ -113,7 +113,7 @@ def figure(title: str, draw: Callable[[], Study], written: set[str]) -> str:
             narrow = _svg(study.figure)
     except BadInputError as error:
         return section(title, paragraph(f"Not drawn: {ended(error)}"))
-    texts = [text for text in study.sentences if text not in written]
+    texts = [text for text in (*study.sentences, *study.notes) if text not in written]
     written.update(texts)
     data, about = "data:image/svg+xml;base64,", escape(f"{title}: {' '.join(texts)}")
     picture = (

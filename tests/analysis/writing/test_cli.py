@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -66,7 +68,7 @@ def test_without_an_argument_the_newest_sweep_is_taken_and_named(
     figure = {"iteration_time": "collect_time"}.get(name, name)
     assert f"figure:  multirun/speedup/figures/{figure}.png" in out
     assert "15 of 15 runs used." in out
-    assert f"runs:    {fingerprint(load(here / 'multirun' / 'speedup').runs)} (SHA-256" in out
+    assert re.search(r"\([1-9] more notes?: --notes\)", out) or "SHA-256" in out
     figures = here / "multirun" / "speedup" / "figures"
     assert (figures / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(figures / f"{figure}.csv")) > 0
@@ -85,6 +87,22 @@ def test_the_same_data_give_the_same_bytes(here: Path) -> None:
     for name in ("a.svg", "b.svg"):
         assert speedup.main(["-o", name]) == 0
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+
+
+def test_all_notes_are_printed_when_asked_for(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = here / "multirun" / "speedup" / "manifest.json"
+    notes = ["Core 1 was slow.", "Other programs ran."]
+    file.write_text(json.dumps({"launches": [{"machine": {"notes": notes}}]}))
+    assert speedup.main([]) == 0
+    short = capsys.readouterr().out
+    assert "Core 1 was slow. (" in short
+    assert "Other programs ran." not in short
+    assert speedup.main(["--notes"]) == 0
+    whole = capsys.readouterr().out
+    assert "Core 1 was slow.\nOther programs ran.\nWarm-up: the first" in whole
+    assert f"SHA-256 of all run.json: {fingerprint(load(file.parent).runs)}." in whole
 
 
 def test_a_title(here: Path) -> None:
