@@ -9,6 +9,8 @@
 
 #pragma once
 
+#include <algorithm>
+
 #include "mlp.hpp"
 
 class NormedMLPs {
@@ -89,6 +91,7 @@ class NormedMLPs {
       }
       gradient[row] = sum(total);
     }
+    std::fill(gradient + w.rows, gradient + Panels::padded(w.rows), 0.0f);
   }
 
   // Scales the incoming weights of each unit to a norm of 1.
@@ -229,7 +232,7 @@ class NormedMLPs {
     const Layer &layer = layers_[i];
     const Panels w(layer.transposed.get(), layer.outputs, layer.inputs), &z = layer.normed.panels;
     transpose(weights(i, parameters), w);
-    for (int col = 0; col < z.cols; col += LANES) {
+    for (int col = 0; col < Panels::padded(z.cols); col += LANES) {
       if (col % z.width == 0) panel_product(errors, w, col, nullptr, slopes_.get(), count);
       float *x = &z.at(0, col), *slopes = slopes_.get() + col % z.width;
       const float *y = &layer.values.panels.at(0, col);
