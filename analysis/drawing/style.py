@@ -215,13 +215,13 @@ def point(
 ) -> None:
     """Draws a marker with its error bar, `hollow` where the machine had too few cores.
 
-    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, lie small upon it.
+    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, lie small on the bar.
     """
     draw_interval(axes, x, interval, look.color)
     inside = "white" if hollow else look.color
     axes.plot([x], [interval.value], look.marker, color=look.color, mfc=inside, zorder=3)
     for value in dots:
-        axes.plot([x], [value], ".", color=look.color, ms=4, mec="white", mew=0.4, zorder=4)
+        axes.plot([x], [value], ".", color=look.color, ms=5, mew=0, zorder=2.5)
 
 
 def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
