@@ -167,7 +167,6 @@ def identical_label(labels: Sequence[str]) -> str:
 
 
 PANELS = 3
-ALL_LINES = "all lines, identical"
 SPREAD = 0.1  # between neighbouring lines, of the axis
 GAP = 0.7  # of the least distance between two ticks, which all lines of a tick share
 

@@ -72,7 +72,7 @@ def test_two_points_of_one_seed_are_points_without_law_and_interval(tmp_path: Pa
     assert study.sentences[0] == (
         "2 samplers collect 2 times as fast as 1; learning now takes 33% of a round."
     )
-    assert "1 seed have no interval: a sweep with seed=0,1,2" in study.sentences[1]
+    assert "1 seed have no interval: add seed=0,1,2" in study.sentences[1]
     assert study.table[["seconds_low", "speedup_low", "speedup_high"]].isna().all(axis=None)
     assert not any("Amdahl" in t or "Whole rounds" in t for t in (*study.sentences, *study.notes))
     lines = [line for axes in study.figure.axes for line in axes.get_lines()]

@@ -72,7 +72,7 @@ def test_a_checkpoint_without_the_plain_values_gives_the_same_policy(trained, tm
         **dict.fromkeys(RUNS, "stochastic"),
         **dict.fromkeys(OFF_POLICY, "deterministic"),
         **dict.fromkeys(("sac", "xqc", "own_net"), "squashed"),
-        "dqn": "epsilon_greedy",
+        **dict.fromkeys(("dqn", "pqn"), "epsilon_greedy"),
     }.get(name)
     checkpoint.save(tmp_path / "c" / "old.pt", state)
     new, old = (
