@@ -34,8 +34,7 @@ FLAGS = {
     "--watch": "write the page again while the sweep runs; an open page follows",
 }
 LOCKS = ".*.lock"  # files that launchers, runs and searches hold locked while they work
-RELOAD_S = 20.0
-SHARE = 0.1  # of the time of one core, at most, that writing a watched page takes
+RELOAD_S, SHARE = 20.0, 0.1  # of a watched page: the least pause, the most of a core's time
 
 
 def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Draw]:
