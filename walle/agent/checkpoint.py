@@ -7,8 +7,8 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from walle.errors import DISK_FIXES, CheckpointError, ConfigError, DiskError
+from walle.errors import (
+    DISK_FIXES,
+    CheckpointError,
+    ConfigError,
+    DiskError,
+    WalleError,
+    what_went_wrong,
+)
 
 if TYPE_CHECKING:
     from walle.learning.replay import Replay
@@ -30,6 +37,7 @@ FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 DAMAGED = "damaged.pt"  # a last.pt that could not be read
 _ROWS_A_FILE = 65_536
+_DIFFERS = "is damaged or another run's"
 _NOT_NEGATIVE = ("steps", "square", "m2", "length", "wall_s")  # besides integers
 
 
@@ -119,21 +127,39 @@ def checksums(state: Any) -> dict[str, str]:
     return dict(fields(state, ""))
 
 
-def check(path: Path, state: Any, like: Any) -> None:
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turns what the body raises over a value in the file `path` into a `CheckpointError`.
+
+    Older versions wrote no checksums: a value of another type shows only where it is used.
+    """
+    try:
+        yield
+    except WalleError:
+        raise
+    except Exception as error:
+        fault = what_went_wrong(error)
+        raise CheckpointError(f"{path} is damaged or of another version: {fault}") from error
+
+
+def check(
+    path: Path, state: Any, like: Any, absent: Collection[str] = (), what: str = _DIFFERS
+) -> None:
     """Compares the state in the file `path` with `like`, the state of new objects of the same run.
 
     Mappings need the keys of `like`, lists its entries, arrays its type and shape, and values its
-    type; all numbers must be finite, and counts not negative. None allows any value.
+    type; all numbers must be finite, and counts not negative. None allows any value. `absent` names
+    fields that older versions lack; `what` begins the message.
 
     Raises CheckpointError if something differs.
     """
     like = as_data(like)
-    if fault := next(_faults(state, like, ""), None):
-        end = _other(path, lambda other: not any(_faults(other, like, "")))
-        raise CheckpointError(f"{path} is damaged or another run's: {fault}{end}")
+    if fault := next(_faults(state, like, "", absent), None):
+        end = _other(path, lambda other: not any(_faults(other, like, "", absent)))
+        raise CheckpointError(f"{path} {what}: {fault}{end}")
 
 
-def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
+def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Iterator[str]:
     """Yields the differences of `found`, the field `field`, from `like`, one sentence each."""
     kind, should = _kind(found), _kind(like)
     if isinstance(like, torch.Tensor) and isinstance(found, float):
@@ -153,8 +179,10 @@ def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
     parts = _parts(found)
     for key, part in _parts(like).items():
         name = f"{field}.{key}" if field else f"{key}"
-        lacks = [f"it lacks {name}"] if key != "faults" else []  # versions before 0.3 counted none
-        yield from _faults(parts[key], part, name) if key in parts else lacks
+        if key in parts:
+            yield from _faults(parts[key], part, name, absent)
+        elif name not in absent:
+            yield f"it lacks {name}"
 
 
 def _kind(value: Any) -> str:
@@ -444,7 +472,8 @@ def earlier_state(
             f"total_steps={total_steps}: the run in {directory} has learned from "
             f"{state['env_steps']} steps already; give more total_steps to continue"
         )
-    stopped_by = state.get("callbacks", {}).get("stopped_by")
+    with reading(resumed_file(checkpoints, state)):
+        stopped_by = state.get("callbacks", {}).get("stopped_by")
     if stopped_by in callbacks and ended:
         raise ConfigError(
             f"callbacks={stopped_by}: it stopped the run in {directory} after "

@@ -91,7 +91,7 @@ def _check_words(config: DictConfig) -> None:
     """Refuses lists of options, and a wrong `name`, which no message about a directory mentions."""
     hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # with its references
     params = hydra["sweeper"].get("params") or {}
-    refuse_lists([*hydra["overrides"]["task"], *(f"{k}={v}" for k, v in params.items())])
+    refuse_lists(f"{key}={value}" for key, value in params.items())
     name = str(config.get("name") or "")
     _refuse("name", Path(name))
     if ".." in Path(name).parts:

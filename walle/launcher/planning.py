@@ -271,7 +271,8 @@ def validate(jobs: Sequence[Job], function: str | None) -> None:
     refused: dict[str, str] = {}  # the first job by the message
     for job in jobs:
         try:
-            check(task_config(job.config))
+            with hydra_config(job.config):
+                check(task_config(job.config))
         except (ValueError, TypeError, OmegaConfBaseException) as error:
             refused.setdefault(str(error), " ".join(job.identity.overrides) or "the only job")
     if refused:
@@ -391,6 +392,22 @@ class ChoiceSettings:
         """Signs, choice, key and value of an override of a single choice; None for any other."""
         match = CHOICE_SETTING.fullmatch(override)
         return match if match is not None and match[2] in self._choices else None
+
+
+def without_new_keys(known: Sequence[Identity], jobs: Sequence[Job]) -> list[Job]:
+    """Leaves out of the jobs' identities what no known job has and is null, [] or {}.
+
+    A later version of an application has new keys; without a value they make no other job.
+    """
+    old = {path for job in known for path in job.config}
+
+    def kept(job: Job) -> Job:
+        given = job.identity.config.items()
+        flat = {k: value for k, value in given if k in old or value not in (None, [], {})}
+        identity = job.identity._replace(config=flat, config_hash=config_hash(flat))
+        return job._replace(identity=identity)
+
+    return [kept(job) for job in jobs] if known else list(jobs)
 
 
 def assign_numbers(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import signal
 import time
 from collections import Counter
@@ -18,7 +17,15 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
-from walle.launcher.jobs import ForkServer, Request, Verdict, judge, send_signal, wait_for_end
+from walle.launcher.jobs import (
+    ForkServer,
+    Request,
+    Verdict,
+    alike,
+    judge,
+    send_signal,
+    wait_for_end,
+)
 from walle.launcher.planning import Job, Plan, StopRule, can_resume
 from walle.launcher.records import (
     LOG,
@@ -193,11 +200,8 @@ class Runner:
             **last,
         )
         self._allocator.release(index)
-        cause = re.sub(r"\d+", "", str(verdict.error))
-        if verdict.state == "failed" and (n := self._first.setdefault(cause, job.num)) != job.num:
-            self._screen.ended(job, verdict._replace(error=f"as #{n}"), [])
-        else:
-            self._screen.ended(job, verdict, tail)
+        shown = alike(self._first, job.num, verdict)
+        self._screen.ended(job, shown, tail if shown is verdict else [])
         if ended.survivors:
             self._screen.warn(f"processes {ended.survivors} of #{job.num} cannot be killed")
         self._conclude(index, verdict)

@@ -278,6 +278,11 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         rest = dict.fromkeys(("exploration", "obs_clip", "spaces"))
         needed["policy"] = {"kind": "", "net": dict.fromkeys(parts), **rest}
     checkpoint.check(file, state, needed)
+    with checkpoint.reading(file):
+        return _loaded(file, state, trust=trust)
+
+
+def _loaded(file: Path, state: dict[str, Any], *, trust: bool) -> Policy:
     config, stored = state["config"], state.get("policy")
     resolved = None
     if "${" in str(config["env"]):
@@ -316,9 +321,10 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     else:
         net, exploration = NetSettings.from_values(stored["net"]), stored["exploration"]
         network = PolicySpec(stored["kind"], net, spaces.observation, actions, exploration)()
-        obs_clip = stored["obs_clip"]
+        obs_clip = stored["obs_clip"] and 1.0 * stored["obs_clip"]  # a number
     vector = np.zeros(network.layout.size + 2 * entries, np.float32)
-    checkpoint.check(file, state, {"snapshot": {"vector": vector}})
+    what = "is damaged" if stored else "is damaged, or was of an environment with other spaces"
+    checkpoint.check(file, state, {"snapshot": {"vector": vector}}, what=what)
     origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
     snapshot = PolicySnapshot.loaded(state["snapshot"])
     parameters, *moments = snapshot.parts(network.layout.size)
