@@ -250,9 +250,7 @@ def test_a_policy_with_a_value_of_another_type_is_one_line(run, tmp_path, field,
     path = tmp_path / "c" / "copy.pt"
     state = checkpoint.load(run("ppo") / "checkpoints" / LAST)
     checkpoint.save(path, changed(state, field.split("."), value))
-    with pytest.raises(
-        CheckpointError, match=r"copy\.pt is damaged or of another version: "
-    ) as error:
+    with pytest.raises(CheckpointError, match=r"copy\.pt cannot be loaded: ") as error:
         walle.load(path)
     one_line(error, path)
 

@@ -88,7 +88,7 @@ def test_bounds_that_cannot_be_are_refused(settings, message):
     with pytest.raises(ConfigError, match=r"env.action_low=0 .* actions MultiDiscrete.*give a"):
         lanes_of("dials", action_low=0)
     for wrong in ("wide", True, [0, False], [[-1, -1]], [1, "x"], [1, float("nan")]):
-        with pytest.raises(ConfigError, match="give a number, or for a Box a flat list with one"):
+        with pytest.raises(ConfigError, match="give a number, or for a Box a flat list"):
             lanes_of("free", action_low=wrong)
 
 

@@ -113,27 +113,6 @@ def _run(composed: DictConfig) -> float | None:
     return result.objective(config.objective)
 
 
-def validate_job(composed: DictConfig) -> None:
-    """Checks a job before a sweep starts, and that the run which it starts from has a checkpoint.
-
-    A sweep that is resumed may do without. Raises `ConfigError`.
-    """
-    from hydra.core.hydra_config import HydraConfig
-
-    from walle.config import validate
-    from walle.errors import ConfigError
-    from walle.launcher.records import MANIFEST
-
-    start, sweep = validate(composed).start_from, Path(HydraConfig.get().sweep.dir)
-    if start and not (sweep / MANIFEST).exists():
-        from walle.policy.acting import find_checkpoint
-
-        try:
-            find_checkpoint(Path(start))
-        except ConfigError as error:
-            raise ConfigError(f"start_from: {error}") from error
-
-
 def main() -> None:
     """Runs Hydra; a user's mistake prints one line on stderr and exit code 2."""
     try:
@@ -157,8 +136,8 @@ def _main(hydra: Any) -> None:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
     from walle.config import config_directory
     from walle.config.callback import with_plus_signs
-    from walle.config.did_you_mean import explain, refuse_lists
-    from walle.errors import DISK_FIXES, ConfigError
+    from walle.config.did_you_mean import explain
+    from walle.errors import DISK_FIXES
 
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
@@ -180,10 +159,7 @@ def _main(hydra: Any) -> None:
         version_base="1.3", config_path=str(config_directory()), config_name="config"
     )
     try:
-        refuse_lists(arguments)  # of some, Hydra would say that there is no value
         decorate(run)()
-    except ConfigError as error:
-        sys.exit(_report(error, 2))
     except Exception as error:
         if line := explain(error):
             sys.exit(_report(line, 2))

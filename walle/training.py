@@ -100,10 +100,11 @@ def train(
     if resumed:
         file = checkpoint.resumed_file(directory / "checkpoints", resumed)
         keys = ("seed", "batch_size", "env", "algo", "net")
-        needed = {"config": {**dict.fromkeys(keys), "env": {}}, "recorder": {"wall_s": 0.0}}
-        checkpoint.check(file, resumed, {**needed, "env_steps": 0, "live": [], "lanes": []})
-        with checkpoint.reading(file):
-            stored = without_removed(resumed["config"])
+        groups: Any = {name: {} for name in (*keys[2:], "sampler", "learner", "logger")}
+        needed = {"config": dict.fromkeys(keys) | groups, "recorder": {"wall_s": 0.0}, "info": []}
+        needed |= {"env_steps": 0, "live": [], "lanes": []}
+        checkpoint.check(file, resumed, needed, ["info"])
+        stored = without_removed(resumed["config"])
         stored["env"]["on_error"] = config.env.on_error  # which may change
         for key in keys:
             if stored[key] != settings[key]:

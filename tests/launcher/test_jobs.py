@@ -5,7 +5,8 @@ import signal
 
 import pytest
 
-from walle.launcher.jobs import Ended, Verdict, alike, judge
+from walle.launcher.jobs import Ended, Verdict, judge
+from walle.launcher.screen import alike
 
 GIB = 2**30
 

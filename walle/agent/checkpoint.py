@@ -8,7 +8,7 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,14 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from walle.errors import (
-    DISK_FIXES,
-    CheckpointError,
-    ConfigError,
-    DiskError,
-    WalleError,
-    what_went_wrong,
-)
+from walle.errors import DISK_FIXES, CheckpointError, ConfigError, DiskError
 
 if TYPE_CHECKING:
     from walle.learning.replay import Replay
@@ -37,7 +30,6 @@ FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
 DAMAGED = "damaged.pt"  # a last.pt that could not be read
 _ROWS_A_FILE = 65_536
-_DIFFERS = "is damaged or another run's"
 _NOT_NEGATIVE = ("steps", "square", "m2", "length", "wall_s")  # besides integers
 
 
@@ -127,36 +119,19 @@ def checksums(state: Any) -> dict[str, str]:
     return dict(fields(state, ""))
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turns what the body raises over a value in the file `path` into a `CheckpointError`.
-
-    Older versions wrote no checksums: a value of another type shows only where it is used.
-    """
-    try:
-        yield
-    except WalleError:
-        raise
-    except Exception as error:
-        fault = what_went_wrong(error)
-        raise CheckpointError(f"{path} is damaged or of another version: {fault}") from error
-
-
-def check(
-    path: Path, state: Any, like: Any, absent: Collection[str] = (), what: str = _DIFFERS
-) -> None:
+def check(path: Path, state: Any, like: Any, absent: Collection[str] = ()) -> None:
     """Compares the state in the file `path` with `like`, the state of new objects of the same run.
 
     Mappings need the keys of `like`, lists its entries, arrays its type and shape, and values its
     type; all numbers must be finite, and counts not negative. None allows any value. `absent` names
-    fields that older versions lack; `what` begins the message.
+    fields that older versions lack.
 
     Raises CheckpointError if something differs.
     """
     like = as_data(like)
     if fault := next(_faults(state, like, "", absent), None):
         end = _other(path, lambda other: not any(_faults(other, like, "", absent)))
-        raise CheckpointError(f"{path} {what}: {fault}{end}")
+        raise CheckpointError(f"{path} has other shapes than this run, or is damaged: {fault}{end}")
 
 
 def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Iterator[str]:
@@ -179,10 +154,8 @@ def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Itera
     parts = _parts(found)
     for key, part in _parts(like).items():
         name = f"{field}.{key}" if field else f"{key}"
-        if key in parts:
-            yield from _faults(parts[key], part, name, absent)
-        elif name not in absent:
-            yield f"it lacks {name}"
+        lacks = [] if name in absent else [f"it lacks {name}"]
+        yield from _faults(parts[key], part, name, absent) if key in parts else lacks
 
 
 def _kind(value: Any) -> str:
@@ -461,8 +434,8 @@ def earlier_state(
         return None
     state = load_last(checkpoints, say)
     needed: dict[str, Any] = {"env_steps": 0, "iteration": 0, "versions": {}, "cpu_model": None}
-    needed["config"] = {"total_steps": None}
-    check(resumed_file(checkpoints, state), state, needed)
+    needed |= {"config": {"total_steps": None}, "callbacks": {}}
+    check(resumed_file(checkpoints, state), state, needed, ["callbacks"])
     # Killed after its last round, a run has yet to write its last records.
     ended = read_status(directory).get("state") == "completed"
     target = state["config"]["total_steps"]
@@ -472,8 +445,7 @@ def earlier_state(
             f"total_steps={total_steps}: the run in {directory} has learned from "
             f"{state['env_steps']} steps already; give more total_steps to continue"
         )
-    with reading(resumed_file(checkpoints, state)):
-        stopped_by = state.get("callbacks", {}).get("stopped_by")
+    stopped_by = state.get("callbacks", {}).get("stopped_by")
     if stopped_by in callbacks and ended:
         raise ConfigError(
             f"callbacks={stopped_by}: it stopped the run in {directory} after "

@@ -25,6 +25,8 @@ from walle.system.locks import refuse_used
 
 def with_plus_signs(arguments: Sequence[str]) -> list[str]:
     """The command line in a form that Hydra accepts: `ppo.clip=0.1` becomes `++ppo.clip=0.1`."""
+    with _reported():
+        refuse_lists(arguments)  # of some, Hydra would say that they have no value
     names = algorithms(search_path(arguments))
     return [_opened(word, names) if "=" in word else word for word in arguments]
 

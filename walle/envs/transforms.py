@@ -69,9 +69,8 @@ def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:
         return None
     raise ConfigError(
         f"env.action_low={spec.action_low} and env.action_high={spec.action_high} with env.action="
-        f"{spec.action} and actions {space}: give a number, or for a Box a flat list with one for "
-        "each entry, row after row, the low ones below the high ones, with env.action=rescale or "
-        "clip"
+        f"{spec.action} and actions {space}: give a number, or for a Box a flat list, row after "
+        "row, the low ones below the high ones, with env.action=rescale or clip"
     )
 
 

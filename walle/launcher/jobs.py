@@ -138,16 +138,6 @@ def judge(
     return verdict._replace(error=reason + note)
 
 
-def alike(first: dict[str, int], num: int, verdict: Verdict) -> Verdict:
-    """A failure in short, "as #N", if job N failed before with the same cause, but for numbers.
-
-    `first` has the number of the first job that failed, by cause.
-    """
-    cause = re.sub(r"\d+", "", str(verdict.error))
-    again = verdict.state == "failed" and first.setdefault(cause, num) != num
-    return verdict._replace(error=f"as #{first[cause]}") if again else verdict
-
-
 def one_line(error: BaseException) -> str:
     """`TypeName: first line of its message`."""
     lines = str(error).splitlines()

@@ -20,10 +20,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from walle.errors import ConfigError
 from walle.launcher import planning, records
 from walle.launcher.allocation import thread_settings
-from walle.launcher.jobs import Verdict, alike, preparation
+from walle.launcher.jobs import Verdict, preparation
 from walle.launcher.planning import Job, Plan, StopRule, can_resume, fast_loader
 from walle.launcher.records import MANIFEST, Manifest
-from walle.launcher.screen import ending_text
+from walle.launcher.screen import alike, ending_text
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
 from walle.launcher.workers.backend import LocalBackend, Run, SlurmBackend, WorkersBackend
 from walle.launcher.workers.ray_backend import RayBackend

@@ -271,8 +271,7 @@ def validate(jobs: Sequence[Job], function: str | None) -> None:
     refused: dict[str, str] = {}  # the first job by the message
     for job in jobs:
         try:
-            with hydra_config(job.config):
-                check(task_config(job.config))
+            check(task_config(job.config))
         except (ValueError, TypeError, OmegaConfBaseException) as error:
             refused.setdefault(str(error), " ".join(job.identity.overrides) or "the only job")
     if refused:
@@ -395,19 +394,14 @@ class ChoiceSettings:
 
 
 def without_new_keys(known: Sequence[Identity], jobs: Sequence[Job]) -> list[Job]:
-    """Leaves out of the jobs' identities what no known job has and is null, [] or {}.
-
-    A later version of an application has new keys; without a value they make no other job.
-    """
-    old = {path for job in known for path in job.config}
-
-    def kept(job: Job) -> Job:
+    """Drops what is null, [] or {} and no known job has: keys that a later version added."""
+    old, kept = {path for job in known for path in job.config}, []
+    for job in jobs:
         given = job.identity.config.items()
-        flat = {k: value for k, value in given if k in old or value not in (None, [], {})}
+        flat = {k: v for k, v in given if not known or k in old or v not in (None, [], {})}
         identity = job.identity._replace(config=flat, config_hash=config_hash(flat))
-        return job._replace(identity=identity)
-
-    return [kept(job) for job in jobs] if known else list(jobs)
+        kept.append(job._replace(identity=identity))
+    return kept
 
 
 def assign_numbers(

@@ -17,15 +17,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from walle.launcher.allocation import Allocator, Grant, job_environment, thread_settings
-from walle.launcher.jobs import (
-    ForkServer,
-    Request,
-    Verdict,
-    alike,
-    judge,
-    send_signal,
-    wait_for_end,
-)
+from walle.launcher.jobs import ForkServer, Request, Verdict, judge, send_signal, wait_for_end
 from walle.launcher.planning import Job, Plan, StopRule, can_resume
 from walle.launcher.records import (
     LOG,
@@ -35,7 +27,7 @@ from walle.launcher.records import (
     python_scalar,
     write_manifest,
 )
-from walle.launcher.screen import Screen
+from walle.launcher.screen import Screen, alike
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.commands import COMMAND_VARIABLE, command_line
 from walle.system.format import count_text, ranges_text

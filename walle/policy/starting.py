@@ -15,7 +15,7 @@ from walle.algos.base import copy_entries
 from walle.config.schemas import Config
 from walle.envs.lanes import EnvSpec, Lanes
 from walle.envs.observations import space_from
-from walle.errors import ConfigError
+from walle.errors import CheckpointError, ConfigError
 from walle.policy.acting import find_checkpoint
 from walle.system.identity import flatten
 
@@ -46,13 +46,14 @@ class Parent(NamedTuple):
         file, state = self  # data: nothing that it names is imported
         mine, its = (flatten(checkpoint.as_data(x)) for x in (asdict(config), state["config"]))
         own = {"obs": lane.observation_space, "action": lane.env_action_space}
-        with checkpoint.reading(file):
-            spaces = (state.get("policy") or {}).get("spaces") or {}
-            for name, values in spaces.items():
+        try:
+            for name, values in ((state.get("policy") or {}).get("spaces") or {}).items():
                 its[f"space of {name}"], mine[f"space of {name}"] = (
                     f"Box{x.shape}" if type(x) is gym.spaces.Box else str(x)
                     for x in (space_from(values), own[name])
                 )
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{file} is damaged: policy.spaces: {error!r}") from error
         for key, ours in mine.items():
             if _SAME.match(key) and its.get(key, ours) != ours:
                 raise ConfigError(
@@ -61,10 +62,8 @@ class Parent(NamedTuple):
                 )
         if not hasattr(algorithm, "start_from"):
             raise ConfigError(f"start_from={file}: {config.algo.name} has no method start_from")
-        # Normalisers first, whose shape is that of the observations.
-        like = copy_entries({}, algorithm.state_dict(), algorithm.learned[::-1])
-        what = "is damaged" if spaces else "is of a run with other spaces, or damaged"
-        checkpoint.check(file, state, {"algorithm": like}, what=what)
+        like = copy_entries({}, algorithm.state_dict(), algorithm.learned[::-1])  # moments first
+        checkpoint.check(file, state, {"algorithm": like})
         names = algorithm.start_from(checkpoint.as_data(state["algorithm"]))
         anew = "optimizers, schedules, counters, random streams"
         if algorithm.replay is not None:
@@ -73,22 +72,16 @@ class Parent(NamedTuple):
 
 
 def continued(env: EnvSpec, source: Parent, entries: int, *, resumed: bool) -> EnvSpec:
-    """The description `env` with the offset of the run that is resumed or started from.
-
-    A resumed run also keeps the columns of the info that its files have. `entries` is the length of
-    the trial's offset. Raises ConfigError if float32 would round this environment's numbers.
-    """
+    """`env` with the offset, [entries], of the run before; resumed, also with its columns."""
     file, state = source
     if not resumed and getattr(state.get("offset"), "shape", (entries,)) != (entries,):
         return env  # `Parent.start` refuses it
     offset = checkpoint.offset_of(file, state, entries)
     if resumed:
-        with checkpoint.reading(file):
-            return replace(env, offset=offset, info=tuple(state.get("info", ())))
+        return replace(env, offset=offset, info=tuple(state.get("info", ())))
     if (gap := np.abs(np.subtract(offset or 0, env.offset or 0)).max()) >= 2**24:
         raise ConfigError(
-            f"start_from={file}: numbers in this environment's observations differ by {gap:.2g} "
-            "from those of that run, so that float32 would round them; make them relative in the "
-            "environment, or leave out start_from"
+            f"start_from={file}: numbers in the observations differ by {gap:.2g} from that run's, "
+            "and float32 would round them; make them relative, or leave out start_from"
         )
     return replace(env, offset=offset)
