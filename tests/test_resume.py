@@ -59,8 +59,9 @@ QUICK = {  # what makes an algorithm learn from the first rounds on, in little t
         "algo.adapt=adaptive",
     ),
     "a2c": (),
+    "pqn": ("algo.epochs=2",),
     **dict.fromkeys(
-        ("ddpg", "td3", "sac", "dqn"),
+        ("ddpg", "td3", "sac", "xqc", "dqn"),
         (
             *("algo.learning_starts=150", "algo.updates_per_step=0.1", "algo.minibatch_size=32"),
             *("algo.buffer_size=300", "net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]"),
@@ -331,8 +332,8 @@ MATRIX = [
         ("ppo_kl", TASKS),
         ("trpo", TASKS),
         ("a2c", TASKS),
-        *((name, CONTINUOUS) for name in ("ddpg", "td3", "sac")),
-        ("dqn", ("cartpole", "lunar_lander")),
+        *((name, CONTINUOUS) for name in ("ddpg", "td3", "sac", "xqc")),
+        *((name, ("cartpole", "lunar_lander")) for name in ("dqn", "pqn")),
     )
     for i, (collect, lag) in enumerate(
         (collect, lag)

@@ -142,7 +142,7 @@ def actor_critic(algorithm: Any) -> Any:
     s, net, problem = algorithm.settings, algorithm.net, algorithm.problem
     actions = algorithm.policy.action_dim
     policy = widths(algorithm.policy.layout)
-    critic = widths(net.q_functions(problem, actions, 1).layout)
+    critic = widths(net.q_functions(problem, actions, 1, algorithm.outputs).layout)
     return ActorCritic(
         policy=ints(policy),
         critic=ints(critic),
@@ -157,4 +157,5 @@ def actor_critic(algorithm: Any) -> Any:
         gamma=s.gamma,
         tau=s.tau,
         learning_rate=s.learning_rate,
+        adam_beta1=s.adam_beta1,
     )

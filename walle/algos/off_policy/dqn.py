@@ -28,16 +28,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import gymnasium as gym
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.algos.base import Capabilities, Problem
+from walle.algos.base import Capabilities, Problem, check_discrete
 from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample
-from walle.errors import ConfigError, one_of, positive, within
+from walle.errors import one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.adam import TrainState
 from walle.learning.native.library import ACTIVATIONS, ints, widths
 from walle.learning.native.replay_updates import ActionValues, NativeUpdates
 from walle.learning.step import Stage, gradient_of
@@ -73,20 +72,15 @@ class DQN(OffPolicy):
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""
-        if not isinstance(space := problem.action_space, gym.spaces.Discrete):
-            fix = "sac or ppo" if isinstance(space, gym.spaces.Box) else "ppo"
-            raise ConfigError(
-                f"algo={settings.name} needs Discrete actions, because it compares the values of "
-                f"all of them; this environment has actions {space}: use algo={fix}"
-            )
+        check_discrete(settings.name, problem.action_space)
         self.policy_factory = net.policy_factory(problem, "epsilon_greedy")
         self.policy: EpsilonGreedyPolicy = self.policy_factory()
         generator = problem.generator()
         initial = self.policy.init_values(generator).to(problem.device)
         updates = torch.zeros((), dtype=torch.int64, device=problem.device)
         start = DQNState(TrainState.start(initial), initial, updates)
-        self.adam = AdamSettings(max_grad_norm=settings.max_grad_norm)
         super().__init__(settings, net, problem, start, generator, actions=1)
+        self.adam = self.adam._replace(max_grad_norm=settings.max_grad_norm)
         self._falls_for = math.inf
         if settings.schedule == "linear":
             learning_steps = problem.schedule_steps - settings.learning_starts
@@ -142,6 +136,7 @@ class DQN(OffPolicy):
             gamma=s.gamma,
             tau=s.tau,
             learning_rate=s.learning_rate,
+            adam_beta1=s.adam_beta1,
             max_grad_norm=math.inf if s.max_grad_norm is None else s.max_grad_norm,
             falls_for=self._falls_for,
             is_double=s.double,
