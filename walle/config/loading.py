@@ -73,7 +73,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
             f"resume={composed.resume}: a composed configuration starts a new run; to resume "
             f"that one type `walle run resume={composed.resume}`"
         )
-    return validate(composed)
+    return validate(composed, os.getcwd())
 
 
 def validate(composed: DictConfig, here: str = "") -> Config:
