@@ -2,7 +2,8 @@
 
 The left panel shows the distribution of the lag, averaged over an iteration's rollouts, where it
 varies. The other panels show, for each task and value of --by, environment steps per second and the
-final return (the mean of return_mean over the last tenth of the steps); small dots are seeds.
+final return (the evaluation at the end where all runs have one, else the mean return in training
+over the last tenth of the steps); small dots are seeds.
 Values of --by with which the runs learnt the same share one point of the return. The table
 compares an iteration's time with the longer of collecting and learning: the ratio is 1 for perfect
 overlap, and 2 for lock-step where collecting and learning take the same time.
@@ -51,9 +52,8 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
             rates.append((cell, rate, steps / cell.per_run))
     overlap = groups.measure(sweep, _over_longer(sweep, frame), by)
     longer = [(cell, cell.interval(positive=True), cell.per_run) for cell in overlap]
-    finals, seen = _finals(sweep, frame, by)
-    returns = labels.of_column("iterations", "return_mean")
-    figure = _figure(sweep, by, lags, {SPEED: rates, returns: seen})
+    finals, seen, source = _finals(sweep, frame, by)
+    figure = _figure(sweep, by, lags, {SPEED: rates, "final return": seen})
     columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
     texts, rows = sentences.sample(warmup, cells), []
     constant: dict[float, dict[str, None]] = {}
@@ -79,8 +79,9 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
         ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
         text = "Divided by the longer of collecting and learning, the time of an iteration is"
         texts.append(sentences.for_line(line, f"{text} {', '.join(ratios)}."))
-    if not finals:
-        texts.append("No episode has ended, so no return is drawn.")
+    texts.append(
+        f"Final return: {source}." if finals else "No episode has ended, so no return is drawn."
+    )
     shared = [str(cell.by) for cell, *_ in seen if str(cell.by).endswith("identical")]
     if same := list(dict.fromkeys(shared)):
         texts.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
@@ -108,9 +109,15 @@ def _as_one(same: list[groups.Cell], every: list[groups.Cell]) -> list[groups.Ce
     ]
 
 
-def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured], list[Measured]]:
-    """The final return of each cell; and the same with identical cells of a line as one."""
-    cells = groups.measure(sweep, scores.final_returns(frame), by)
+def _finals(
+    sweep: Sweep, frame: pd.DataFrame, by: str
+) -> tuple[list[Measured], list[Measured], str]:
+    """The final return of each cell; with identical cells of a line as one; what they are."""
+    tasks: dict[str, set[str]] = {}
+    for run in sweep.learning:
+        tasks.setdefault(labels.task_of(run), set()).add(run.name)
+    found = scores.final_scores(sweep, tasks).values()
+    cells = groups.measure(sweep, {r: np.array([x]) for s in found for r, x in s.of.items()}, by)
     once = []
     for of_line in labels.panels(sweep, cells).values():
         every = [cell for group in of_line.values() for cell in group]
@@ -122,7 +129,7 @@ def _finals(sweep: Sweep, frame: pd.DataFrame, by: str) -> tuple[list[Measured],
     def measured(drawn: list[groups.Cell]) -> list[Measured]:
         return [(c, c.interval().within(*ends[c.names[0]]), c.per_run) for c in drawn]
 
-    return measured(cells), measured(once)
+    return measured(cells), measured(once), "; ".join(dict.fromkeys(s.source for s in found))
 
 
 def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, stats.FloatArray]:

@@ -47,7 +47,7 @@ def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Dr
     for name in sweep.info:
         draw = partial(returns.study, by=by, evaluations=bool(len(sweep.evaluations)))
         draws[f"{name}, mean over episodes"] = partial(draw, y=f"{name}_mean")
-    training = partial(returns.study, by=by, y="return_mean")
+    training = partial(returns.study, by=by, y=scores.TRAINING)
     draws["Return by experience"] = partial(training, paper=paper)
     draws["Return by wall clock"] = partial(training, x="wall")
     with suppress(BadInputError):  # speedups compare numbers of workers
@@ -151,18 +151,16 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
         mine = {label.text: names for (of, label), names in named.items() if of == task}
         names = {name for runs in mine.values() for name in runs}
         bounds = scores.possible_returns(r for r in sweep.runs if labels.task_of(r) == task)
-        sources = {"training": scores.final_scores(sweep, names, evaluations=False)}
-        if scores.evaluated(sweep, names):
-            sources["evaluation"] = scores.final_scores(sweep, names, evaluations=True)
+        sources = {"training": scores.training(sweep, names)}
+        if (ends := scores.at_end(sweep, names)) is not None:
+            sources = {"evaluation": ends, **sources}
         for label, runs in mine.items():
             row: dict[str, object] = {"task": task, "line": label, "seeds": len(runs)}
             for column, finals in sources.items():
                 values = np.array([finals.of[name] for name in runs if name in finals.of])
                 if len(values):
                     row |= stats.mean_interval(values).within(*bounds).columns(column)
-                    texts[f"Column {column}: {finals.source}."] = None
-                    if finals.cut is not None:
-                        texts[f"For {task}: read at {finals.cut:,} steps, where a run ends."] = None
+                    texts[f"Column {column}, {task}: {finals.source}."] = None
             rows += [row] if len(row) > 3 else []
     if not rows:
         return pd.DataFrame(), []
