@@ -28,7 +28,7 @@ SMALL = (
 EARLY = ("algo.learning_starts=64", "algo.minibatch_size=16")
 WORDS = {
     "a3c": ("sampler=process", "sampler.max_lag=null"),
-    **dict.fromkeys(("ddpg", "td3", "sac"), EARLY),
+    **dict.fromkeys(("ddpg", "td3", "sac", "xqc"), EARLY),
     **dict.fromkeys(("ppo", "ppo_kl", "trpo", "a2c"), ()),
 }
 GRU = ("net=gru", "net.hidden=8", "net.sequence=4", "algo.minibatch_size=32")
@@ -52,6 +52,10 @@ def made(config):
 
 def values(algorithm, obs):
     """The values of observations [N, O], by the function that its kind of algorithm has."""
+    if hasattr(algorithm, "normed_critic"):
+        state, action = algorithm.state, torch.zeros(len(obs), 2)
+        folded = algorithm.normed_critic.fold(state.critic.vector, state.critic_moments)
+        return algorithm.values(algorithm.critic.logits(folded, obs, action)[0])
     if algorithm.replay is not None:
         return algorithm.critic(algorithm.state.critic.vector, obs, torch.zeros(len(obs), 2))[0]
     if hasattr(algorithm, "networks"):

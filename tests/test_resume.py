@@ -60,7 +60,7 @@ QUICK = {  # what makes an algorithm learn from the first rounds on, in little t
     ),
     "a2c": (),
     **dict.fromkeys(
-        ("ddpg", "td3", "sac", "dqn"),
+        ("ddpg", "td3", "sac", "xqc", "dqn"),
         (
             *("algo.learning_starts=150", "algo.updates_per_step=0.1", "algo.minibatch_size=32"),
             *("algo.buffer_size=300", "net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]"),
@@ -331,7 +331,7 @@ MATRIX = [
         ("ppo_kl", TASKS),
         ("trpo", TASKS),
         ("a2c", TASKS),
-        *((name, CONTINUOUS) for name in ("ddpg", "td3", "sac")),
+        *((name, CONTINUOUS) for name in ("ddpg", "td3", "sac", "xqc")),
         ("dqn", ("cartpole", "lunar_lander")),
     )
     for i, (collect, lag) in enumerate(

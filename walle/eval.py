@@ -230,7 +230,7 @@ def evaluate_all(
 
 
 def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Result | str:
-    """The result of `walle.evaluate`, or one line with the reason; raises it if `alone`."""
+    """The result, or a line that says why there is none; if `alone`, raises ConfigError instead."""
     from walle.policy.evaluating import evaluate
 
     try:

@@ -7,7 +7,7 @@ from torch import nn
 from tests.algos.on_policy.test_ppo import trained
 from walle.learning.trees import leaves
 
-NAMES = ("ddpg", "td3", "sac", "dqn")
+NAMES = ("ddpg", "td3", "sac", "xqc", "dqn")
 SMALL = (
     "net.policy_hidden=[16]",
     "net.critic_hidden=[16]",

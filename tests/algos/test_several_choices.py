@@ -75,7 +75,7 @@ def test_the_policy_fits_the_actions(kind, policy):
     assert isinstance(make_algorithm(config, make_problem(config)[0]).policy, policy)
 
 
-@pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "dqn"])
+@pytest.mark.parametrize("name", ["ddpg", "td3", "sac", "xqc", "dqn"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_off_policy_algorithms_refuse_them_by_name(name, kind):
     config = compose(levers(kind, f"algo={name}"))

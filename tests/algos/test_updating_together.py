@@ -24,6 +24,7 @@ SMALL = (
 )
 CASES = {  # more overrides, and numbers of learners
     "sac": (("env=hopper",), (1, 2, 3, 4)),
+    "xqc": (("env=hopper",), (1, 3)),
     "td3": (("env=hopper", "algo.policy_delay=3"), (1, 2)),
     "ddpg": (("env=pendulum",), (1, 2)),
     "dqn": (("env=cartpole", "algo.target_interval=2"), (1, 2)),
@@ -76,7 +77,7 @@ def test_the_bits_do_not_depend_on_the_number_of_learners(name):
             assert all(map(torch.equal, numbers, metrics))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [x for x in CASES if x != "xqc"])  # which normalises each shard
 def test_shards_give_the_numbers_of_whole_minibatches_but_for_rounding(name):
     whole, parts = made(name, 1), made(name, 3)
     inputs = drawn(whole, blocks=1)

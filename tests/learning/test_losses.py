@@ -174,3 +174,22 @@ def test_critic_loss_is_the_mean_over_the_batch_and_the_sum_over_the_critics():
     # errors 0, 2, 4 of the first critic and 1, 1, 1 of the second
     q = torch.tensor([[1.0, 3.0, 5.0], [2.0, 2.0, 2.0]])
     assert losses.critic_loss(q, vec(1, 1, 1)).item() == pytest.approx((0 + 4 + 16) / 3 + 1)
+
+
+def test_a_categorical_target_by_hand():
+    # atoms -1, 0 and 1: -2 counts as -1, 0.25 is divided 3 : 1 and 0.5 evenly; 1 and 3 are atom 1
+    p = torch.stack((vec(0.2, 0.3, 0.5), vec(0.1, 0.2, 0.7)))
+    y = torch.stack((vec(-2, 0.25, 0.5), vec(0, 1, 3)))
+    target = losses.categorical_target(p, y, 1.0)
+    expected = torch.stack((vec(0.2, 0.225 + 0.25, 0.075 + 0.25), vec(0, 0.1, 0.9)))
+    torch.testing.assert_close(target, expected)
+    # other atoms: -2, -1, 0, 1 and 2
+    p, y = torch.full((1, 5), 0.2, dtype=torch.float64), torch.full((1, 5), -1.5).double()
+    torch.testing.assert_close(losses.categorical_target(p, y, 2.0), vec(0.5, 0.5, 0, 0, 0)[None])
+
+
+def test_cross_entropy_by_hand():
+    logits = torch.log(torch.stack((vec(0.25, 0.75), vec(0.5, 0.5)))).expand(2, 2, 2)
+    target = torch.stack((vec(1, 0), vec(0.5, 0.5)))
+    expected = 2 * (math.log(4) + math.log(2)) / 2  # two critics, the mean of two rows
+    assert losses.cross_entropy(logits, target).item() == pytest.approx(expected)

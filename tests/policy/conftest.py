@@ -14,7 +14,7 @@ TINY = (
     "eval.every=128",
     "eval.episodes=2",
 )
-OFF_POLICY = ("ddpg", "dqn", "sac", "td3")
+OFF_POLICY = ("ddpg", "dqn", "sac", "td3", "xqc")
 SMALL_NET = ("net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]")
 
 

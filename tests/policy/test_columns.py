@@ -10,7 +10,7 @@ from tests.test_site import columns
 from walle.algos import REGISTRY
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "files.md"
-OFF_POLICY = ("ddpg", "dqn", "sac", "td3")
+OFF_POLICY = ("ddpg", "dqn", "sac", "td3", "xqc")
 ON_POLICY = tuple(name for name in REGISTRY if name not in OFF_POLICY)
 GROUPS = {"on-policy": ON_POLICY, "off-policy": OFF_POLICY}
 

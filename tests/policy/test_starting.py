@@ -39,8 +39,9 @@ RUNS = {
     "ddpg": ("algo=ddpg", *AIM, *LEARNING),
     "td3": ("algo=td3", *AIM, *LEARNING),
     "sac": ("algo=sac", *AIM, *LEARNING),
+    "xqc": ("algo=xqc", *AIM, *LEARNING),
 }
-SLOW = ("a3c", "ddpg", "cnn")
+SLOW = ("a3c", "ddpg", "cnn", "xqc")
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,10 @@ NAMES = {  # as the line lists them, and the entries of the state; in `tensors` 
     "ddpg": ("policy, critic, policy_target, critic_target", r"tensors\.[0489]"),
     "td3": ("policy, critic, policy_target, critic_target", r"tensors\.[0489]"),
     "sac": ("policy, critic, log_temperature, critic_target", r"tensors\.([048]|12)"),
+    "xqc": (
+        "policy, critic, log_temperature, critic_target, policy_moments, critic_moments",
+        r"tensors\.([048]|12|13|14)|rewards\.moments\..*",
+    ),
 }
 
 

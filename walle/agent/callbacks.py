@@ -71,7 +71,7 @@ class Callbacks:
                     self.stopped_by = self.stopped_by or name
 
     def state_dict(self) -> dict[str, Any]:
-        """The states by name, and what stopped the run; CallbackError for more than data."""
+        """The states by name, and what stopped the run; CallbackError if not plain data."""
         with self.timer.section("callbacks"):
             states = {}
             for name, callback in self.callbacks.items():

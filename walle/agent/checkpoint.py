@@ -306,8 +306,8 @@ class CheckpointFiles:
 class ReplayFiles:
     """Files of rows, each named after the number of its first row; rows count from the run's start.
 
-    Files are removed once neither kept checkpoint needs any of their rows. `blocks` are
-    the rows that the buffer holds as they were appended: first row, end, CRC-32.
+    Files are removed once neither kept checkpoint needs any of their rows. `blocks` has
+    the first row, the end and the CRC-32 of each block in which the buffer's rows were appended.
     """
 
     def __init__(self, directory: Path) -> None:

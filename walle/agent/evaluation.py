@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 def means(info: Iterable[tuple[str, Iterable[float]]]) -> dict[str, float | None]:
-    """Cells `NAME_mean` of an info's columns, over the episodes with a number; None without."""
+    """Cells `NAME_mean`: each column's mean over the episodes with a number; None if none has."""
     numbers = {name: [x for x in values if x == x] for name, values in info}
     return {f"{name}_mean": float(np.mean(x)) if x else None for name, x in numbers.items()}
 
@@ -118,8 +118,8 @@ def run_episodes(
     """Runs an episode in every lane; returns None if interrupted.
 
     `seeds` is None where the lanes take no new seeds. `act` takes raw observations [L, O] to
-    actions [L, *A]; `interrupted` is called before every step. A fault ends the episode before it.
-    `info` are the lanes' columns of the info.
+    actions [L, *A]; `interrupted` is called before every step. Episodes end before a faulty step.
+    `info` is the lanes' `EnvSpec.info`.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)

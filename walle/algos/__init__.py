@@ -21,6 +21,7 @@ REGISTRY = {
     "ddpg": "walle.algos.off_policy.ddpg:DDPG",
     "td3": "walle.algos.off_policy.td3:TD3",
     "sac": "walle.algos.off_policy.sac:SAC",
+    "xqc": "walle.algos.off_policy.xqc:XQC",
     "dqn": "walle.algos.off_policy.dqn:DQN",
 }
 

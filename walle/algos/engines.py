@@ -157,4 +157,5 @@ def actor_critic(algorithm: Any) -> Any:
         gamma=s.gamma,
         tau=s.tau,
         learning_rate=s.learning_rate,
+        adam_beta1=s.adam_beta1,
     )

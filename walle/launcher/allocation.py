@@ -101,10 +101,10 @@ class Allocator:
         self.stopped = True
 
     def requeue(self, job: int) -> None:
-        """Puts a job that has run in front of all waiting jobs.
+        """Puts a job that has already run at the front of the queue.
 
-        A sweep in which everything fails then reaches its limit on failures after a few jobs. At
-        the end of the order, every other job would run before the first one fails for good.
+        A sweep in which everything fails then reaches its limit on failures after a few jobs. If
+        the job went to the end, all others would run before the first one failed for good.
         """
         self._waiting.appendleft(job)
 

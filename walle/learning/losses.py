@@ -121,6 +121,25 @@ def critic_loss(q: Tensor, target: Tensor) -> Tensor:
     return (q - target).square().mean(-1).sum()
 
 
+def categorical_target(p: Tensor, y: Tensor, bound: float) -> Tensor:
+    """A distribution projected onto N even atoms within ±`bound` (Bellemare et al. 2017).
+
+    A probability p(y) [B, N] of the value y [B, N], clipped to the bounds, is divided between the
+    two atoms beside y in proportion to its distance from the other one (eq. 7 and algorithm 1).
+    """
+    atoms = p.shape[-1]
+    place = (y.clamp(-bound, bound) + bound) * ((atoms - 1) / (2 * bound))
+    below = place.floor().clamp(max=atoms - 2)
+    above, index = place - below, below.long()
+    lower = torch.zeros_like(p).scatter_add(-1, index, p * (1 - above))
+    return lower.scatter_add(-1, index + 1, p * above)
+
+
+def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """-Σ_k E[Σ_i p_i log q_ki] over the critics; `logits` of q [K, B, N], `target` p [B, N]."""
+    return -(target * logits.log_softmax(-1)).sum(-1).mean(-1).sum()
+
+
 def deterministic_policy_loss(q: Tensor) -> Tensor:
     """-E[Q(s, π(s))], for DDPG and TD3 (Silver et al. 2014); `q` [B]."""
     return -q.mean()

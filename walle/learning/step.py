@@ -81,7 +81,10 @@ def take_step(
 def gradient_of(
     loss: Callable[[Tensor], tuple[Tensor, Sequence[Tensor]]], vector: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The gradient [P] of `loss(vector) -> (loss, numbers)`, and the loss with the numbers, [I]."""
+    """The gradient [P] of `loss(vector) -> (loss, numbers)`, and the loss with the numbers, [I].
+
+    The numbers are tensors of any shapes, which follow one another.
+    """
     if torch.compiler.is_compiling():  # the compiler cannot trace autograd.grad
         grad, (value, numbers) = grad_and_value(loss, has_aux=True)(vector)
     else:
@@ -89,7 +92,7 @@ def gradient_of(
             leaf = vector.detach().requires_grad_()
             value, numbers = loss(leaf)
             (grad,) = torch.autograd.grad(value, leaf)
-    return grad, torch.stack((value, *numbers)).detach()
+    return grad, torch.cat([x.reshape(-1) for x in (value, *numbers)]).detach()
 
 
 def compiled(stage: Stage, state: Any, minibatch: Minibatch) -> Stage:

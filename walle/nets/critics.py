@@ -66,26 +66,35 @@ class QFunctions:
         act: Activation,
         count: int,
         own: OwnNet | None = None,
+        outputs: int = 1,
     ) -> None:
-        """`count` is K: 2 for a clipped double Q, 1 for DDPG's. `own` is as in `Critic`."""
-        sizes = (obs_dim + action_dim, *hidden, 1)
-        self._mlps = [MLP(f"q{k}", sizes, act, own) for k in range(count)]
-        shapes = [shape for mlp in self._mlps for shape in mlp.shapes.items()]
+        """`count` is K: 2 for a clipped double Q, 1 for DDPG's. `own` is as in `Critic`.
+
+        With more than one of `outputs`, N, a function has logits instead of a value.
+        """
+        sizes = (obs_dim + action_dim, *hidden, outputs)
+        self.mlps = [MLP(f"q{k}", sizes, act, own) for k in range(count)]
+        shapes = [shape for mlp in self.mlps for shape in mlp.shapes.items()]
         self.layout, self._stacks = Layout(dict(shapes)), own is not None
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Parameters drawn as in `MLP.init_uniform`, separately for each function."""
-        drawn = [mlp.init_uniform(generator) for mlp in self._mlps]
+        drawn = [mlp.init_uniform(generator) for mlp in self.mlps]
         return self.layout.flatten({name: x for params in drawn for name, x in params.items()})
 
     def __call__(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """Every Q_k of [B, O] and [B, A]: [K, B]."""
         params = self.layout.unflatten(vector)
         if self._stacks:
-            return torch.stack([mlp(params, obs, action).squeeze(-1) for mlp in self._mlps])
+            return self.logits(vector, obs, action).squeeze(-1)
         x = torch.cat((obs, action), -1)
-        return torch.cat([mlp(params, x) for mlp in self._mlps], -1).T
+        return torch.cat([mlp(params, x) for mlp in self.mlps], -1).T
+
+    def logits(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
+        """All outputs at [B, O] and [B, A]: [K, B, N]."""
+        params = self.layout.unflatten(vector)
+        return torch.stack([mlp(params, obs, action) for mlp in self.mlps])
 
     def first(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """Q_1 alone: [B]."""
-        return self._mlps[0](self.layout.unflatten(vector), obs, action).squeeze(-1)
+        return self.mlps[0](self.layout.unflatten(vector), obs, action).squeeze(-1)

@@ -182,13 +182,15 @@ class NetSettings(NamedTuple):
         width, own, _ = self.inputs(spaces, critic=True)
         return Critic(width, self.critic_hidden, activation(self.activation), own)
 
-    def q_functions(self, spaces: HasSpaces, actions: int, count: int) -> QFunctions:
+    def q_functions(
+        self, spaces: HasSpaces, actions: int, count: int, outputs: int = 1
+    ) -> QFunctions:
         """Makes `count` action-value functions of actions with `actions` entries."""
         from walle.nets.critics import QFunctions
 
         width, own, _ = self.inputs(spaces, critic=True)
         layers = (self.critic_hidden, activation(self.activation))
-        return QFunctions(width, actions, *layers, count, own)
+        return QFunctions(width, actions, *layers, count, own, outputs)
 
 
 class PolicySpec(NamedTuple):

@@ -160,13 +160,17 @@ class MLP:
 
     def __call__(self, params: Params, x: Tensor, more: Tensor | None = None) -> Tensor:
         """[..., sizes[0]] -> [..., sizes[-1]]; the layers also take `more`."""
-        x = self._features(params, x)
-        x = x if more is None else torch.cat((x, more), -1)
+        x = self.inputs(params, x, more)
         for name in self.layers:
             x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
             if name != self.layers[-1]:
                 x = self.activation(x)
         return x
+
+    def inputs(self, params: Params, x: Tensor, more: Tensor | None = None) -> Tensor:
+        """The first layer's inputs: [..., sizes[0]]."""
+        x = self._features(params, x)
+        return x if more is None else torch.cat((x, more), -1)
 
     def without_gradient(self, params: Params, x: Tensor) -> Tensor:
         """A faster form of `__call__` where no gradient is needed: [N, sizes[0]] -> [N, last]."""

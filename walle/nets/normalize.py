@@ -148,8 +148,12 @@ class RewardNormalizer:
             self._return[lanes] = np.where(ended[-1, columns], 0.0, R[-1])
             returns[:, columns] = R
         self._moments.update(returns.reshape(-1))
-        scale = 1 / np.sqrt(self._moments.variance + 1e-8)
-        return torch.from_numpy((reward * scale).astype(np.float32))
+        return torch.from_numpy((reward * self.scale).astype(np.float32))
+
+    @property
+    def scale(self) -> Float64Array:
+        """The factor on rewards, 1 / sqrt(Var[R] + 1e-8)."""
+        return np.asarray(1 / np.sqrt(self._moments.variance + 1e-8))
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume."""

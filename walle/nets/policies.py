@@ -131,12 +131,12 @@ class MLPPolicy(ActingPolicy):
         """
         self.action_dim = action_dim  # A; K for a choice between K actions
         self.dist_params_size = self.per_entry * action_dim
-        self._mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act, own)
-        self.layout = Layout(self._mlp.shapes)
+        self.mlp = MLP("policy", (obs_dim, *hidden, self.dist_params_size), act, own)
+        self.layout = Layout(self.mlp.shapes)
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Uniform (`MLP.init_uniform`) or orthogonal, with a small last layer."""
-        mlp = self._mlp
+        mlp = self.mlp
         drawn = mlp.init_uniform(generator) if self.is_uniform else mlp.init(generator, 0.01)
         return Layout(mlp.shapes).flatten(drawn)
 
@@ -146,11 +146,11 @@ class MLPPolicy(ActingPolicy):
 
     def dist(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., D]."""
-        return self.distribution(params, self._output(self._mlp(params, obs)))
+        return self.distribution(params, self._output(self.mlp(params, obs)))
 
     def acting(self, params: Params, rows: int) -> Forward:
         """[rows, O] -> [rows, H]."""
-        forward = self._mlp.acting(params, rows)
+        forward = self.mlp.acting(params, rows)
         return lambda x: self._output(forward(x))
 
     def noise(self, rng: np.random.Generator, steps: int) -> AnyArray:
@@ -177,7 +177,7 @@ class GaussianPolicy(MLPPolicy, StochasticPolicy):
         super().__init__(obs_dim, action_dim, hidden, act, own)
         self._initial_log_std = torch.full((action_dim,), log_std)
         if self.per_entry == 1:
-            self.layout = Layout({**self._mlp.shapes, "log_std": (action_dim,)})
+            self.layout = Layout({**self.mlp.shapes, "log_std": (action_dim,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
         """The MLP's parameters as in `MLPPolicy`, then the log standard deviations."""

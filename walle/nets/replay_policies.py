@@ -40,7 +40,11 @@ class SquashedGaussianPolicy(MLPPolicy):
         log π(a|s) = Σ_a [log N(u; μ, σ) - log(1 - tanh² u)]. The last term is computed as
         2 (log 2 - u - softplus(-2 u)), which stays exact where tanh saturates.
         """
-        mean, log_std = self._mlp(self.layout.unflatten(vector), obs).chunk(2, -1)
+        return self.squash(self.mlp(self.layout.unflatten(vector), obs), noise)
+
+    def squash(self, dist_params: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """As `draw`, for the MLP's outputs [B, 2 A]."""
+        mean, log_std = dist_params.chunk(2, -1)
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
         raw = mean + log_std.exp() * noise
         return torch.tanh(raw), _squashed_log_prob(raw, noise, log_std)
@@ -196,7 +200,7 @@ class EpsilonGreedyPolicy(MLPPolicy):
         super().__init__(obs_dim, actions, hidden, act, own)
         self.encoder = encoder
         seen = encoder.shapes if encoder else {}
-        self.values_layout = Layout({**seen, **self._mlp.shapes})
+        self.values_layout = Layout({**seen, **self.mlp.shapes})
         self.layout = Layout({**self.values_layout.shapes, "epsilon": (1,)})
 
     def init(self, generator: torch.Generator) -> Tensor:
@@ -206,12 +210,12 @@ class EpsilonGreedyPolicy(MLPPolicy):
     def init_values(self, generator: torch.Generator) -> Tensor:
         """The parameters of the values alone."""
         seen = self.encoder.init(generator) if self.encoder else {}
-        return self.values_layout.flatten({**seen, **self._mlp.init_uniform(generator)})
+        return self.values_layout.flatten({**seen, **self.mlp.init_uniform(generator)})
 
     def values(self, vector: Tensor, obs: Tensor) -> Tensor:
         """Q(s, a) of every action, [B, K], at [B, O], under the parameters of the values."""
         params = self.values_layout.unflatten(vector)
-        return self._mlp(params, self.encoder(params, obs) if self.encoder else obs)
+        return self.mlp(params, self.encoder(params, obs) if self.encoder else obs)
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:
         """The values, then ε."""

@@ -30,7 +30,7 @@ def signal_handlers(
     # the signals that stay ignored if they were ignored before, as `nohup` does with SIGHUP
     keep_ignored: Collection[int] = (signal.SIGHUP,),
 ) -> Iterator[None]:
-    """Calls a function with the number of each signal in the body; only in the main thread."""
+    """During the body, calls a function with each signal's number; only in the main thread."""
 
     def handle(number: int, _: Any) -> None:
         handlers[signal.Signals(number)](number)
@@ -141,7 +141,7 @@ def leave_terminal() -> None:
 
 @contextmanager
 def blocked_signals(*numbers: int) -> Iterator[None]:
-    """Blocks signals here and in the processes that the body starts; here they arrive after it."""
+    """Blocks signals in this process until the body ends, and in the processes that it starts."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield

@@ -243,8 +243,8 @@ def trial_table(study: Study) -> str:
 def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) -> DictConfig:
     """The best trial's settings as an experiment.
 
-    It holds the searched settings and any others that differ from the primary config. An
-    application without a primary config of that name has no defaults.
+    It holds the searched settings and any others that differ from the config `config`. An
+    application without a config of this name has no defaults to compare with.
     """
     loader: Any = context.config_loader
     job = loader.load_sweep_config(config, list(best.user_attrs.get(OVERRIDES, [])))

@@ -12,7 +12,7 @@ from walle.config import compose
 from walle.errors import ConfigError
 from walle.training import make_algorithm, make_problem, train
 
-NAMES = ("ddpg", "td3", "sac")
+NAMES = ("ddpg", "td3", "sac", "xqc")
 SMALL = (
     "net.policy_hidden=[16,16]",
     "net.critic_hidden=[16,16]",

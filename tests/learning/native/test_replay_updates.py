@@ -29,7 +29,7 @@ CASES = {
     "sac, an entropy to aim at": ("algo=sac", "env=hopper", "algo.target_entropy=-1"),
     "sac, odd widths": ("algo=sac", "env=hopper", "net.policy_hidden=[7]"),
     "sac, many rows": ("algo=sac", "env=hopper", "algo.minibatch_size=200", "algo.tau=0.1"),
-    "sac, tanh": ("algo=sac", "env=pendulum", "net.activation=tanh"),
+    "sac, tanh": ("algo=sac", "env=pendulum", "net.activation=tanh", "algo.adam_beta1=0.9"),
     "sac, wide": ("algo=sac", "env=gym", "env.id=tests.toy:Wide-v0"),
     "sac, shards": ("algo=sac", "env=hopper", "learner.shards=4"),
     "td3": ("algo=td3", "env=hopper"),

@@ -76,6 +76,7 @@ def same(ours, theirs):
     [
         ("algo=sac", "algo.compile=false"),
         pytest.param(("algo=td3", "algo.compile=false"), marks=pytest.mark.slow),
+        pytest.param(("algo=xqc", "algo.compile=false"), marks=pytest.mark.slow),
     ],
     ids=" ".join,
 )

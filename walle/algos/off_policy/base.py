@@ -37,6 +37,7 @@ class OffPolicySettings(CompilableSettings):
     gamma: float = within("[0, 1]", example=0.99)
     tau: float = within("(0, 1]", example=0.005)
     learning_rate: float = positive()
+    adam_beta1: float = within("[0, 1)", example=0.5, default=0.9)
     minibatch_size: int = positive()
     buffer_size: int = positive()
     learning_starts: int = not_negative()
@@ -61,7 +62,7 @@ class Draw(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A minibatch of B transitions, and the noise [B, M, A] of each."""
+    """A minibatch of B transitions, and their noise, [B, M, A]."""
 
     transitions: Transitions
     noise: Tensor
@@ -82,7 +83,6 @@ class OffPolicy(ABC):
     learned: ClassVar[tuple[str, ...]] = ("tensors",)
     metrics: ClassVar[tuple[str, ...]]
     draws: ClassVar[int] = 0
-    adam: AdamSettings = AdamSettings()
     obs_clip: float | None = None
     state: Any
 
@@ -97,10 +97,11 @@ class OffPolicy(ABC):
     ) -> None:
         """Starts with an empty buffer; the networks already exist.
 
-        `state` precedes the first update, `generator` drew the initial parameters and will draw
+        `state` is the initial state, `generator` drew the initial parameters and will draw
         minibatches and noise, and an action has `actions` (A) entries.
         """
         self.settings, self.net, self.problem = settings, net, problem
+        self.adam = AdamSettings(beta1=settings.adam_beta1)
         self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
         layout, updates, size = problem.obs_layout, self.updates_per_block, settings.minibatch_size
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
@@ -122,7 +123,7 @@ class OffPolicy(ABC):
     @property
     @abstractmethod
     def policy_vector(self) -> Tensor:
-        """The parameters that samplers act with, except the last."""
+        """The parameters that samplers act with, without the last one, `exploration`."""
 
     @property
     def exploration(self) -> float:
@@ -131,7 +132,7 @@ class OffPolicy(ABC):
 
     @property
     def vector(self) -> Tensor:
-        """See `Learnable`; the policy follows the critics, so it represents all parameters."""
+        """See `Learnable`: the policy alone, because it would differ if the critics did."""
         return self.policy_vector
 
     @abstractmethod
@@ -140,7 +141,7 @@ class OffPolicy(ABC):
 
     @abstractmethod
     def summary(self, numbers: Sequence[Tensor]) -> Tensor:
-        """The `metrics` of a block, for the numbers of its stages."""
+        """The `metrics` of a block, computed from the numbers of its stages."""
 
     @abstractmethod
     def native_updates(self) -> Any:
@@ -153,7 +154,7 @@ class OffPolicy(ABC):
     def adam_step(
         self, part: TrainState, grad: Tensor, rate: float | Tensor | None = None
     ) -> TrainState:
-        """One step of Adam along the gradient [P], by default of the settings' size."""
+        """One step of Adam along the gradient [P], by default with the settings' step size."""
         size = self.settings.learning_rate if rate is None else rate
         return adam_step(part, grad, size, self.adam)[0]
 
@@ -171,7 +172,7 @@ class OffPolicy(ABC):
         return engines.choose(self.settings.compile, self.problem.device, self.parts(), self.team)
 
     def parts(self) -> list[engines.Part]:
-        """The updates, which can leave eager PyTorch."""
+        """The updates, which can run in C++ or by `torch.compile`."""
         s, problem = self.settings, self.problem
         steps = max(0, int(s.updates_per_step * (problem.total_steps - s.learning_starts)))
         load = self._load_native if engines.has_networks(self) else None
@@ -288,7 +289,7 @@ def _check_memory(settings: Any, capacity: int, problem: Problem, actions: int) 
 
 
 class ContinuousOffPolicy(OffPolicy):
-    """Base of the off-policy algorithms with a policy that the gradient of its critics improves.
+    """Base of the off-policy algorithms whose policy follows the gradient of the critics.
 
     A subclass adds `start`, `target`, `stages` and `summary`; its state has the `TrainState`s
     `policy` and `critic`.
@@ -296,10 +297,12 @@ class ContinuousOffPolicy(OffPolicy):
     Attributes:
         kind: of the policy, see `nets.factory.PolicySpec`.
         critics: the number of critics.
+        outputs: the numbers that each of them computes: 1 for a value.
     """
 
     kind: ClassVar[str]
     critics: ClassVar[int] = 2
+    outputs: ClassVar[int] = 1
 
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, exploration: float = 0.0
@@ -326,11 +329,14 @@ class ContinuousOffPolicy(OffPolicy):
         (entries,) = space.shape
         self.policy_factory = net.policy_factory(problem, self.kind, exploration)
         self.policy = self.policy_factory().policy
-        self.critic = net.q_functions(problem, entries, self.critics)
+        self.critic = net.q_functions(problem, entries, self.critics, self.outputs)
         generator = problem.generator()
-        policy = self.policy.init(generator).to(problem.device)
-        state = self.start(policy, self.critic.init(generator).to(problem.device))
+        state = self.start(*(x.to(problem.device) for x in self.draw_parameters(generator)))
         super().__init__(settings, net, problem, state, generator, entries)
+
+    def draw_parameters(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """The initial parameters of the policy [P] and of all critics [Q]."""
+        return self.policy.init(generator), self.critic.init(generator)
 
     @abstractmethod
     def start(self, policy: Tensor, critic: Tensor) -> Any:

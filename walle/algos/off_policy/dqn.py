@@ -37,7 +37,7 @@ from walle.algos.base import Capabilities, Problem
 from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample
 from walle.errors import ConfigError, one_of, positive, within
 from walle.learning import losses
-from walle.learning.adam import AdamSettings, TrainState
+from walle.learning.adam import TrainState
 from walle.learning.native.library import ACTIVATIONS, ints, widths
 from walle.learning.native.replay_updates import ActionValues, NativeUpdates
 from walle.learning.step import Stage, gradient_of
@@ -85,8 +85,8 @@ class DQN(OffPolicy):
         initial = self.policy.init_values(generator).to(problem.device)
         updates = torch.zeros((), dtype=torch.int64, device=problem.device)
         start = DQNState(TrainState.start(initial), initial, updates)
-        self.adam = AdamSettings(max_grad_norm=settings.max_grad_norm)
         super().__init__(settings, net, problem, start, generator, actions=1)
+        self.adam = self.adam._replace(max_grad_norm=settings.max_grad_norm)
         self._falls_for = math.inf
         if settings.schedule == "linear":
             learning_steps = problem.schedule_steps - settings.learning_starts
@@ -142,6 +142,7 @@ class DQN(OffPolicy):
             gamma=s.gamma,
             tau=s.tau,
             learning_rate=s.learning_rate,
+            adam_beta1=s.adam_beta1,
             max_grad_norm=math.inf if s.max_grad_norm is None else s.max_grad_norm,
             falls_for=self._falls_for,
             is_double=s.double,

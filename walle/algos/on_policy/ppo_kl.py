@@ -18,8 +18,8 @@ Departures from Batch PPO (Hafner et al. 2017 and its code), with sweeps/batch_p
     - β changes where the KL divergence is twice or half its target instead of 1.3 or 0.7 times, and
       is bounded; the step size adapts, and a round's steps end early;
     - the value function learns from two rounds; its loss has no factor of 1/2;
-    - a round is a number of steps, in which an episode that the round cuts bootstraps, instead of a
-      number of whole episodes; initial weights are `walle`'s.
+    - a round is a number of steps instead of a number of whole episodes: an episode that it cuts
+      bootstraps; initial weights are `walle`'s.
 
 Departures from the penalty of Schulman et al. 2017, section 4: β changes by 1.5 instead of 2, where
 the KL divergence is twice or half its target instead of 1.5 times; there is the squared excess; the

@@ -183,7 +183,7 @@ def _pairs_that_may_touch(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
 
 
 def with_listed_pairs(model: mujoco.MjModel, path: Path) -> mujoco.MjModel:
-    """The model of that file with its pairs listed, or itself if that would not be faster.
+    """The model in the file `path` with its pairs listed, or `model` if that would not be faster.
 
     In every step MuJoCo searches for bodies whose boxes overlap, and only then drops the pairs that
     may never touch. Where few pairs remain, as for a robot that touches only the floor, the search

@@ -9,7 +9,7 @@
 struct ActionValues {
   const int *widths;  // of the network's layers, the inputs first
   int layers, activation, minibatch, shards;
-  float gamma, tau, rate, max_grad_norm;  // the last is infinite without a bound
+  float gamma, tau, rate, beta1, max_grad_norm;  // the last is infinite without a bound
   double falls_for;                       // updates until the step size is 0; may be infinite
   int is_double, target_interval;
 };
@@ -24,7 +24,7 @@ class DQN : public ReplayUpdates {
         settings_(n),
         choices_(n.widths[n.layers]),
         values_(n.widths, n.layers, Activation(n.activation), 0),
-        state_(values_.end()),
+        state_(values_.end(), n.beta1),
         target_(zeros(values_.end())),
         best_(BLOCK) {}
 

@@ -10,7 +10,8 @@
 // Parameters with Adam's state, the fields of a TrainState of walle/learning/adam.py.
 class TrainState {
  public:
-  explicit TrainState(long size) : parameters_(zeros(size)), adam_(size, 0.9, 0.999) {}
+  TrainState(long size, float beta1)
+      : betas_{beta1, 0.999f}, parameters_(zeros(size)), adam_(size, beta1, 0.999) {}
 
   float *parameters() { return parameters_.get(); }
 
@@ -29,26 +30,24 @@ class TrainState {
 
   // One step with a gradient times `scale`.
   void step(const float *gradient, float rate, float scale = 1.0f) {
-    decay_[0] *= BETA1, decay_[1] *= BETA2, steps_++;
+    decay_[0] *= betas_[0], decay_[1] *= betas_[1], steps_++;
     const double root = std::sqrt(1 - double(decay_[1]));
     adam_.step(parameters(), gradient, scale, float(rate * root / (1 - double(decay_[0]))),
                float(1e-8 * root));
   }
 
  private:
-  static constexpr float BETA1 = 0.9f, BETA2 = 0.999f;
-
   // Takes over t steps: β₁ᵗ and β₂ᵗ are the products that as many calls of `step` compute.
   void set_steps(float steps) {
     if (steps == steps_) return;
     steps_ = steps;
-    const float betas[] = {BETA1, BETA2};
     for (int k = 0; k < 2; k++) {
       decay_[k] = 1;
-      for (float t = 0; t < steps && decay_[k] * betas[k] != decay_[k]; t++) decay_[k] *= betas[k];
+      for (float t = 0; t < steps && decay_[k] * betas_[k] != decay_[k]; t++) decay_[k] *= betas_[k];
     }
   }
 
+  const float betas_[2];
   Floats parameters_;
   Adam adam_;
   float steps_ = 0, decay_[2] = {1, 1};  // t, β₁ᵗ and β₂ᵗ
@@ -139,7 +138,7 @@ struct ActorCriticSettings {
   int policy_layers, critic_layers, critics, actions;
   int obs;  // numbers of an observation; the policy sees the first, the critics the last ones
   int activation, minibatch, shards;
-  float gamma, tau, rate;
+  float gamma, tau, rate, beta1;
 };
 
 class ActorCritic : public ReplayUpdates {
@@ -165,8 +164,8 @@ class ActorCritic : public ReplayUpdates {
         row_of_pair_(n.critic[0]),
         policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
         critics_(make_critics(n)),
-        policy_state_(policy_size()),
-        critic_state_(critic_size()),
+        policy_state_(policy_size(), n.beta1),
+        critic_state_(critic_size(), n.beta1),
         critic_target_(zeros(critic_size())) {}
 
   long policy_size() const { return policy_.end(); }

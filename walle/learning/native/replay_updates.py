@@ -20,7 +20,7 @@ from walle.learning.sharing.team import ALONE, Team
 from walle.learning.trees import leaves, map_leaves
 
 _SIZES = {"activation": c_int, "minibatch": c_int, "shards": c_int}
-_RATES = {"gamma": c_float, "tau": c_float, "learning_rate": c_float}
+_RATES = dict.fromkeys(("gamma", "tau", "learning_rate", "adam_beta1"), c_float)
 ActorCritic = structure(
     "ActorCritic",
     **dict.fromkeys(("policy", "critic"), POINTER(c_int)),

@@ -15,7 +15,7 @@ class SAC : public ActorCritic {
   SAC(const ActorCriticSettings &settings, float target_entropy)
       : ActorCritic(settings),
         target_entropy_(target_entropy),
-        log_temperature_(LANES),
+        log_temperature_(LANES, settings.beta1),
         log_prob_(BLOCK),
         std_noise_(BLOCK * actions_),
         rows_of_least_(critics_.size()) {}

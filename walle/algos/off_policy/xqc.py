@@ -1,0 +1,219 @@
+"""XQC (Palenicek et al. 2025, arXiv 2509.25174): SAC whose critics are well conditioned.
+
+XQC is SAC with five changes: policy and critics are batch-normalised; the incoming weights of each
+unit have unit norm; a critic computes a distribution over values, learned by cross-entropy; rewards
+are divided by the deviation of returns; and the policy moves once every `policy_delay` updates of
+the critics.
+
+Departures from the paper:
+    - two hidden layers of 256 units for the critics, instead of four of 512, and for the policy,
+      instead of four of 256; one update a step instead of two;
+    - a constant step size of 5e-4, instead of one that falls from 3e-4 to 3e-5; a discount of 0.99,
+      instead of one computed from the length of episodes;
+    - log σ is kept within [-20, 2], instead of [-10, 2]; normalised inputs are not shifted;
+    - with several shards a minibatch, batches are normalised within a shard;
+    - an episode that a time limit cuts is not terminal: its last step bootstraps;
+    - collection and updates alternate by rounds: each round's steps are followed by
+      `updates_per_step` updates for every step, for any number of lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from walle.algos import engines
+from walle.algos.base import Capabilities, Problem
+from walle.algos.off_policy.base import Draw, OffPolicy, Sample
+from walle.algos.off_policy.sac import SAC, SACSettings
+from walle.errors import ConfigError, positive
+from walle.learning import losses
+from walle.learning.adam import TrainState
+from walle.learning.step import Stage, gradient_of
+from walle.nets.factory import NetSettings
+from walle.nets.normalize import RewardNormalizer
+from walle.nets.normed import MOMENTUM, NormedMLPs
+from walle.types import Rollout
+
+_BOUND = 5.0  # of values, in deviations of the return
+_LOG_TEMPERATURE = -4.6051702  # log 0.01, where log α starts
+
+
+@dataclass(kw_only=True)
+class XQCSettings(SACSettings):
+    """Settings in conf/algo/xqc.yaml, which explains every key."""
+
+    policy_delay: int = positive()
+
+
+class XQCState(NamedTuple):
+    """Parameters and optimizers' states, the critics' slow copy [Q], and running moments.
+
+    The vectors and moments are those of `NormedMLPs`.
+    """
+
+    policy: TrainState
+    critic: TrainState
+    log_temperature: TrainState
+    critic_target: Tensor
+    policy_moments: Tensor
+    critic_moments: Tensor
+
+
+class XQC(SAC):
+    """XQC: SAC with batch-normalised networks of unit-norm weights, and categorical values."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities(XQCSettings, replay=True, asymmetric=True)
+    learned = (*OffPolicy.learned, "rewards.moments")
+    entropy, outputs = -0.5, 101
+    settings: XQCSettings
+
+    def __init__(self, settings: XQCSettings, net: NetSettings, problem: Problem) -> None:
+        """Draws the initial parameters; refuses shards of a single row."""
+        if settings.minibatch_size < 2 * problem.shards:
+            raise ConfigError(
+                f"algo.minibatch_size={settings.minibatch_size} with {problem.shards} shards: batch"
+                f" normalisation needs two rows a shard at least; use {2 * problem.shards} or more"
+            )
+        self.rewards = RewardNormalizer(problem.lanes, settings.gamma, enabled=True)
+        self.atoms = torch.linspace(-_BOUND, _BOUND, self.outputs, device=problem.device)
+        super().__init__(settings, net, problem)
+
+    def draw_parameters(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """See `ContinuousOffPolicy`."""
+        self.normed_policy = NormedMLPs([self.policy.mlp])
+        self.normed_critic = NormedMLPs(self.critic.mlps)
+        return self.normed_policy.init(generator), self.normed_critic.init(generator)
+
+    def start(self, policy: Tensor, critic: Tensor) -> Any:
+        """The state before the first update; the target is a copy of the critics."""
+        log_temperature = torch.tensor(_LOG_TEMPERATURE, device=policy.device)
+        return XQCState(
+            policy=TrainState.start(policy),
+            critic=TrainState.start(critic),
+            log_temperature=TrainState.start(log_temperature),
+            critic_target=critic,
+            policy_moments=self.normed_policy.initial_moments().to(policy.device),
+            critic_moments=self.normed_critic.initial_moments().to(policy.device),
+        )
+
+    def parts(self) -> list[engines.Part]:
+        """See `OffPolicy`; the library in C++ does not have these networks."""
+        return [part._replace(load=None) for part in super().parts()]
+
+    @property
+    def updates_per_block(self) -> int:
+        """One update of the policy for `policy_delay` updates of the critics."""
+        return self.settings.policy_delay
+
+    @property
+    def policy_vector(self) -> Tensor:
+        """The parameters of an ordinary policy: the running moments are part of its weights."""
+        return self.normed_policy.fold(self.state.policy.vector, self.state.policy_moments)
+
+    def update(self, rollout: Rollout) -> dict[str, float]:
+        """See `OffPolicy`; the round's returns count for the scale of all rewards."""
+        self.rewards(rollout.reward, rollout.ended, rollout.lane, rollout.begins)
+        return super().update(rollout)
+
+    def _draw(self, blocks: int) -> Draw:
+        """Minibatches, whose rewards are divided by the deviation of returns, and noise."""
+        drawn = super()._draw(blocks)
+        drawn.minibatches[..., -2] *= float(self.rewards.scale)
+        return drawn
+
+    def stages(self) -> list[Stage]:
+        """Updates the critics on each minibatch, then policy and temperature on the last one."""
+        numbers = range(self.updates_per_block)
+        critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
+        return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
+
+    def values(self, logits: Tensor) -> Tensor:
+        """Q = Σ_i z_i softmax(logits)_i of logits [..., N]: [...]."""
+        return logits.softmax(-1) @ self.atoms
+
+    def critic_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
+        """The gradient of the critics' loss, [Q]; the loss, mean value and the batch's moments.
+
+        Critics and their slow copies see (s, a) and (s', a') as one batch, with a' ~ π(s'). The
+        target is the distribution of r + γ c (Z' - α log π(a'|s')), where Z' is the distribution at
+        (s', a') of the copy with the smaller mean.
+        """
+        x, temperature = batch.transitions, state.log_temperature.vector.exp()
+        policy = self.normed_policy.fold(state.policy.vector, state.policy_moments)
+        next_action, log_prob = self.policy.draw(policy, x.next_obs, batch.noise[:, 0])
+        pairs = torch.cat((x.obs, x.next_obs)), torch.cat((x.action, next_action))
+        rows = len(x.reward)
+        after = slice(rows, None)
+        next_logits, _ = self.normed_critic.train(state.critic_target, *pairs, rows=after)
+        smaller = self.values(next_logits).argmin(0)
+        p = next_logits[smaller, torch.arange(rows, device=smaller.device)].softmax(-1)
+        soft = (self.atoms - temperature * log_prob.unsqueeze(-1)).T  # [N, B]
+        y = x.reward + self.settings.gamma * x.continues * soft
+        target = losses.categorical_target(p, y.T, _BOUND)
+
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            logits, moments = self.normed_critic.train(vector, *pairs, rows=slice(rows))
+            return losses.cross_entropy(logits, target), [self.values(logits).mean(), moments]
+
+        return gradient_of(loss, state.critic.vector)
+
+    def critic_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
+        """Moves the critics along the gradient [Q], their running moments and the slow copy."""
+        critic = _projected(self.normed_critic, self.adam_step(state.critic, grad))
+        after = state._replace(
+            critic=critic,
+            critic_target=torch.lerp(state.critic_target, critic.vector, self.settings.tau),
+            critic_moments=_moved(state.critic_moments, numbers[2:]),
+        )
+        return after, numbers[:2]
+
+    def policy_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
+        """The gradient of the policy's loss, [P]; loss, mean log π(a|s), α, the batch's moments."""
+        obs, temperature = batch.transitions.obs, state.log_temperature.vector.exp()
+        critic = self.normed_critic.fold(state.critic.vector, state.critic_moments)
+
+        def loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
+            outputs, moments = self.normed_policy.train(vector, obs)
+            action, log_prob = self.policy.squash(outputs[0], batch.noise[:, 1])
+            q = self.values(self.critic.logits(critic, obs, action))
+            value = losses.soft_policy_loss(q, log_prob, temperature)
+            return value, [log_prob.mean(), temperature, moments]
+
+        return gradient_of(loss, state.policy.vector)
+
+    def policy_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
+        """Moves the policy along the gradient [P], its running moments and the temperature."""
+        after = state._replace(
+            policy=_projected(self.normed_policy, self.adam_step(state.policy, grad)),
+            log_temperature=self.temperature_step(state.log_temperature, numbers[1]),
+            policy_moments=_moved(state.policy_moments, numbers[3:]),
+        )
+        return after, numbers[:3]
+
+    def summary(self, numbers: Sequence[Tensor]) -> Tensor:
+        """See `OffPolicy.summary`; the critics' metrics are means over the block."""
+        *critic, policy = numbers
+        return super().summary((torch.stack(critic).mean(0), policy))
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `OffPolicy`."""
+        return {**super().state_dict(), "rewards": self.rewards.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Resumes from `state_dict()`."""
+        super().load_state_dict(state)
+        self.rewards.load_state_dict(state["rewards"])
+
+
+def _projected(nets: NormedMLPs, part: TrainState) -> TrainState:
+    return part._replace(vector=nets.project(part.vector))
+
+
+def _moved(moments: Tensor, seen: Tensor) -> Tensor:
+    """The running moments after those of a batch."""
+    return torch.lerp(moments, seen.view_as(moments), 1 - MOMENTUM)
