@@ -5,10 +5,9 @@
 
 Differences (B - A) and ratios (B / A) have 95% intervals, per task and overall; beside them stands
 the probability that a run of B is better than one of A. Final scores are evaluations at the end, if
-all runs have one, else returns in training over the same steps. Runs of the same seed are compared
-with each other (paired) where learning shares the seed: the same algorithm, network and
-environment. Speeds are compared as speedups are: within blocks, where the launcher measured in
-blocks.
+all runs have one, else returns in training over the same steps. Runs of the same seed are paired
+where learning shares the seed: the same algorithm, network and environment. Speeds are compared as
+speedups are: within blocks, where the launcher measured in blocks.
 """
 
 from __future__ import annotations

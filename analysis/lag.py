@@ -79,9 +79,7 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
         ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
         text = "Divided by the longer of collecting and learning, the time of an iteration is"
         texts.append(sentences.for_line(line, f"{text} {', '.join(ratios)}."))
-    texts.append(
-        f"Final return: {source}." if finals else "No episode has ended, so no return is drawn."
-    )
+    texts.append(f"Final return: {source}." if finals else "No episode has ended, so no return.")
     shared = [str(cell.by) for cell, *_ in seen if str(cell.by).endswith("identical")]
     if same := list(dict.fromkeys(shared)):
         texts.append(f"Returns are drawn once where all runs learnt the same: {listed(same)}.")
