@@ -51,9 +51,12 @@ mutants: .venv/ready
 
 # The documentation site, docs/_build/html/index.html. The figures of its gallery are drawn once.
 docs: .venv/ready docs/_build/gallery/ready
+	@echo "building the site: a minute or two"
 	$(RUN) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "the site: docs/_build/html/index.html"
 
 docs/_build/gallery/ready: docs/_ext/draw_gallery.py docs/gallery.md | .venv/ready
+	@echo "a sweep for the gallery, and its figures: some minutes, once (log: docs/_build/gallery)"
 	$(RUN) docs/_ext/draw_gallery.py
 
 lint: .venv/ready

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from textwrap import fill
 from typing import Any
 
 import pandas as pd
@@ -104,8 +105,6 @@ def study(
         f"Paired by seed: {listed(list(paired))}."
         if paired
         else "Runs are independent: no seeds are paired.",
-        sentences.warmup_sentence(warmup),
-        *sentences.machine(sweep),
         *sentences.also_differ(chosen, key),
     ]
     rows = []
@@ -128,7 +127,8 @@ def study(
             }
         )
     table = sentences.without_lone_line(pd.DataFrame(rows))
-    return cli.Study(_figure(by_name, a, b), table, texts)
+    notes = [sentences.warmup_sentence(warmup)]
+    return cli.Study(_figure(by_name, a, b), table, texts, notes=notes)
 
 
 main = cli.command("compare", study, __doc__, FLAGS)
@@ -203,7 +203,7 @@ def _verdict(
         text = f"{name}: no number for all tasks"
         interval = stats.Interval(math.nan, neutral, neutral)
     if math.isnan(interval.low):
-        return f"{text}{where}; one run a side says nothing about chance."
+        return f"{text}{where}; too few runs for an interval."
     better = (interval.value > neutral) == last.of.higher
     shown = f"{b} is {'better' if better else 'worse'}"
     if interval.low <= neutral <= interval.high:
@@ -238,7 +238,7 @@ def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Fi
     figure, axes = style.panels(len(drawn), height=0.8 + 0.24 * most, columns=2)
     for area, (title, field, series) in zip(axes, drawn, strict=True):
         draw_forest(area, series, field)
-        area.set_xlabel(title)
+        area.set_xlabel(fill(title, 40))
     style.legend(figure)
     return figure
 

@@ -49,11 +49,12 @@ def study(
     tasks = labels.panels(sweep, cells)
     looks = labels.looks(line for mine in tasks.values() for line in mine)
     figure, (row,) = labels.axes_of(tasks)
-    for axes, mine in zip(row, tasks.values(), strict=True):  # its lines beside one another
+    for axes, mine in zip(row, tasks.values(), strict=True):
         if papers is not None:
             published.draw(axes, papers, column)
         for i, (line, group) in enumerate(mine.items()):
-            beside, look = labels.aside(places, i, len(mine), log=log), looks[line]
+            beside = places if numeric else labels.aside(places, i, len(mine))
+            look = looks[line]
             for cell in group:
                 interval, hollow = cell.interval(positive=True), cell.oversubscribed
                 dots = cell.per_run if cell.runs > 1 else ()
@@ -83,8 +84,8 @@ def study(
     for axes in row[:: labels.PANELS]:
         axes.set_ylabel(f"{PARTS[of]} (s)\nper {wall_clock.unit_of(sweep).words}")
     style.legend(figure)
-    texts = sentences.sample(warmup, cells) + sentences.seconds(sweep, iterations, cells, by)
-    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
+    texts = sentences.few_repeats(cells) + sentences.seconds(sweep, iterations, by)
+    texts += sentences.also_differ(sweep, by)
     if of == "collect":
         texts += sentences.throughput(sweep, cells)
     if paper:
@@ -95,12 +96,13 @@ def study(
             by: cell.by,
             "repeats": cell.repeats,
             **cell.interval(positive=True).columns(column),
-            "std_of_repeats": float(cell.values.std(ddof=1)) if cell.runs > 1 else math.nan,
+            "std_of_repeats": float(cell.per_run.std(ddof=1)) if cell.runs > 1 else math.nan,
             "oversubscribed": cell.oversubscribed,
         }
         for cell in cells
     ]
-    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
+    table, notes = sentences.without_lone_line(pd.DataFrame(rows)), sentences.sample(warmup, cells)
+    return cli.Study(figure, table, texts, notes=notes)
 
 
 main = cli.command("iteration_time", study, __doc__, FLAGS, figure=lambda args: f"{args.of}_time")

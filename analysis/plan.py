@@ -28,6 +28,9 @@ from walle.analysis.writing.format import counted
 COUNT = partial(cli.whole_number, least=1)
 SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
 ENOUGH, WORTH, SHOWN = 1.05, 1.02, 3  # gains: of more samplers, of a change; changes in a sentence
+HALF = 0.5  # a share of learning from which on learning is the place to save
+_SPEEDUP = ["speedup", "speedup_low", "speedup_high"]
+SUMMARY = ["mode", "samplers", "iteration_s", "learn_share", *_SPEEDUP, "core_hours_per_million"]
 
 
 def _positive(text: str) -> float:
@@ -113,11 +116,12 @@ def study(
         for mode, points in modes.items()
         for point in points
     ]
-    texts = _about(costs, first, warmup)
-    texts += [text for mode in modes for text in _advice(costs, mode, modes[mode], base)]
+    texts = [text for mode in modes for text in _advice(costs, mode, modes[mode], base)]
+    planned, *notes = _about(costs, first, warmup)
     if max(samplers) > first.lanes:
-        texts.append(f"Beyond {first.lanes} samplers sampler.lanes grows: each has one lane.")
-    return cli.Study(_figure(sweep, modes, base, first, warmup), pd.DataFrame(rows), texts)
+        notes.append(f"Beyond {first.lanes} samplers sampler.lanes grows: each has one lane.")
+    figure, points = _figure(sweep, modes, base, first, warmup), pd.DataFrame(rows)
+    return cli.Study(figure, points[SUMMARY], [*texts, planned], points, notes=notes)
 
 
 main = cli.command("plan", study, __doc__, FLAGS)
@@ -129,19 +133,23 @@ def _about(costs: Costs, first: Setup, warmup: int) -> list[str]:
     cpu_s = min(step_s, costs.env_cpu_s or step_s)
     spread = "No stragglers are planned: measure with trace=true or several samplers for them."
     if costs.spread_from:
-        spread = f"Steps differ by {1000 * costs.step_deviation_s:.2g} ms ({costs.spread_from})."
+        rollout_s = costs.step_deviation_s * (was.round_steps / was.samplers) ** 0.5
+        spread = f"A sampler's round varies by {1000 * rollout_s:.2g} ms ({costs.spread_from})."
+    planned = (
+        f"Planned: {counted(first.learners, 'learner')}, {counted(first.machines, 'machine')} of "
+        f"{counted(first.cores or 0, 'core')}. Speedups are over one sampler in lock-step."
+    )
     return [
+        planned,
         f"Measured: {counted(costs.iterations, 'iteration')} of {was.round_steps:,} steps with "
         f"{counted(was.samplers, 'sampler')}, {counted(was.learners, 'learner')}, "
         f"{_mode(was.max_lag)}, on {counted(was.cores or 0, 'core')}.",
-        f"Planned: {counted(first.learners, 'learner')}, {counted(first.machines, 'machine')} of "
-        f"{counted(first.cores or 0, 'core')}. Speedups are over one sampler in lock-step.",
         sentences.warmup_sentence(warmup),
         "Without compiling and evaluating. Intervals hold the spread of the measured iterations "
         f"and the model's errors beside real runs: {round_model.ERROR:.0%} in lock-step with a "
         f"core for each process, {round_model.ERROR_SHARED:.0%} otherwise.",
-        f"A step needs {1000 * cpu_s:.3g} ms of a core and waits {1000 * (step_s - cpu_s):.3g} ms. "
-        f"{spread}",
+        f"A step of one environment takes {1000 * cpu_s:.3g} ms of a core and "
+        f"{1000 * (step_s - cpu_s):.3g} ms of waiting. {spread}",
     ]
 
 
@@ -167,11 +175,17 @@ def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Predict
     }
     best = sorted((text for text in gains if gains[text] >= WORTH), key=lambda text: -gains[text])
     texts = [f"{text} ({gains[text]:.2f} times as fast)" for text in best[:SHOWN]]
+    share = point.learn_s / float(point.round_s[0])
+    learn = (
+        f"  Learning takes {share:.0%} of a round: fewer algo.epochs, a larger algo.minibatch_size "
+        "or +experiment=wide shorten it, and change what is learned."
+    )
     return [
         f"{'In' if mode == 'lock-step' else 'With'} {mode} {bound}: {point.speedup(base)} times as "
-        f"fast, {point.seconds()} s a round of {point.setup.round_steps:,} steps, "
+        f"fast as one sampler, {point.seconds()} s a round of {point.setup.round_steps:,} steps, "
         f"{point.core_hours:.3g} core-hours for a million steps.",
         f"  Next: {', '.join(texts)}." if texts else "  Next: nothing gains 2%.",
+        *([learn] if share > HALF else []),
     ]
 
 

@@ -1,9 +1,9 @@
-"""Draws learning curves over environment steps, iterations or wall clock.
+"""Draws learning curves, or any column, over environment steps, iterations or a clock.
 
 Each value of --by is a line: the mean over seeds with a 95% band (Student's t), or the
 interquartile mean with a bootstrap band. Each environment has a panel. A line is thin where some of
-its runs have no value; a sentence says where. On the wall clock a line has only the times at which
-all of its runs have a value.
+its runs have no value; a sentence says where. On a clock a line has only the times at which all of
+its runs have a value; core-seconds are the wall clock times the cores that a run could use.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ X_AXES = {
     "steps": ("env_steps", "environment steps"),
     "iterations": ("iteration", "iterations"),
     "wall": ("wall_s", "wall clock (s)"),
+    "cores": ("core_s", "core-seconds"),
 }
 FLAGS = {
     "-x": {"choices": list(X_AXES), "default": "steps", "help": "(default: steps)"},
@@ -165,7 +166,7 @@ def _lines(
 ) -> list[Line]:
     """The lines of a figure over `by`; without `by` the lines of a baseline."""
     lines = []
-    named = labels.groups(sweep, by) if x == "wall_s" else labels.merged(sweep, by, frame, y)
+    named = labels.groups(sweep, by) if x.endswith("_s") else labels.merged(sweep, by, frame, y)
     for (task, label), runs in named.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
@@ -174,7 +175,7 @@ def _lines(
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
             full = ~np.isnan(values).any(axis=0)
-            if x == "wall_s" and full.any():  # a mean over the slower runs alone would jump
+            if x.endswith("_s") and full.any():  # a mean over the slower runs alone would jump
                 grid, values = grid[full], values[:, full]
             ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
@@ -199,8 +200,8 @@ def _sentences(lines: list[Line], label: str, *, iqm: bool, evaluations: bool) -
     if ends:
         text = f"Lines are thin where some of their runs have no value ({label})"
         texts.append(f"{text}: {'; '.join(ends)}.")
-    if alone := [name for name, line in named if line.runs == 1]:
-        texts.append(f"Lines of one run have no band: {listed(alone, joint='; ')}.")
+    if few := [name for name, line in named if line.runs < 3]:
+        texts.append(f"Lines of one or two runs have no band: {listed(few, joint='; ')}.")
     if points := [name for name, line in named if len(line.curve) == 1]:
         more = EVALUATE_MORE if evaluations else ""
         texts.append(f"Points, as their runs have one value: {listed(points, joint='; ')}{more}.")

@@ -78,15 +78,17 @@ def study(
     by = groups.numeric_axis(sweep, by)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
     collection = wall_clock.measure_seconds(sweep, iterations, "collect_s", by)
+    whole = wall_clock.measure_seconds(sweep, iterations, "iteration_s", by)
     cells = {COLLECTION: collection}
     rounds: list[laws.RoundFit] = []
     if end_to_end:
-        cells[END_TO_END] = wall_clock.measure_seconds(sweep, iterations, "iteration_s", by)
+        cells[END_TO_END] = whole
         rounds = laws.fit_rounds(sweep, iterations, fit_all=fit_all)
-    texts = sentences.sample(warmup, collection)
-    texts += sentences.seconds(sweep, iterations, collection, by)
-    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
-    texts += sentences.throughput(sweep, collection) + sentences.lanes(sweep, collection, by)
+    notes = sentences.sample(warmup, collection)
+    texts = sentences.few_repeats(collection)
+    texts += sentences.seconds(sweep, iterations, by)
+    texts += sentences.also_differ(sweep, by) + sentences.throughput(sweep, collection)
+    texts += sentences.few_lanes(sweep, by)
     if time_to_return is not None:
         reached, missing = _all_reached(sweep, time_to_return, by, compiling=compiling)
         texts += missing
@@ -113,26 +115,35 @@ def study(
             text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
             texts.append(sentences.for_line(line, f"{text}and the ideal is n/{base:g}."))
     learning = groups.lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
-    unit = wall_clock.unit_of(sweep).words
+    unit, answers = wall_clock.unit_of(sweep).words, []
+    round_s = {cell.key: cell.mean for cell in whole}
     for line, mine in points[COLLECTION].items():
+        inside = [point for point in mine[1:] if not point.cell.oversubscribed]
+        top, name = (inside or mine)[-1], style.AXIS_NAMES.get(by, by)
+        text = f"{top.n:g} {name} collect {top.speedup} times as fast as {top.base:g}"
+        share = [c.mean / round_s[c.key] for c in learning.get(line, []) if c.by == top.n]
+        text += "".join(f"; learning now takes {x:.0%} of a round" for x in share)
+        answers.append(sentences.for_line(line, f"{text}."))
         chosen = laws.within_cores([point.cell for point in mine], fit_all=fit_all)
         fitted = {cell.by for cell in chosen}
         learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
         if sentences.throughput(sweep, chosen):  # collection waits for learning already
             learn = []
         about = laws.describe(chosen, float(np.mean(learn)) if learn else None, unit)
-        if any(cell.oversubscribed for cell in chosen):
-            about.append("The fit uses points with more busy processes than cores.")
-        if len(chosen) < len(mine):
-            about.append(
+        texts += [sentences.for_line(line, text) for text in about]
+        if about and any(cell.oversubscribed for cell in chosen):
+            text = "The fit uses points with more busy processes than cores."
+            texts.append(sentences.for_line(line, text))
+        if about and len(chosen) < len(mine):
+            text = (
                 "The fit leaves out the points with more busy processes than cores "
                 f"({len(mine) - len(chosen)} of {len(mine)}; --fit-all includes them)."
             )
-        texts += [sentences.for_line(line, text) for text in about]
+            notes.append(sentences.for_line(line, text))
     for fit in rounds:
         texts += [sentences.for_line(fit.line, t) for t in laws.describe_rounds(fit, unit)]
     figure = _figure(sweep, points, rounds, by, paper=paper, log=log, fit_all=fit_all)
-    return cli.Study(figure, _table(sweep, points, by, rounds), texts)
+    return cli.Study(figure, _table(sweep, points, by, rounds), answers + texts, notes=notes)
 
 
 main = cli.command("speedup", study, __doc__, FLAGS)
@@ -150,17 +161,16 @@ def speedups(cells: list[groups.Cell]) -> list[Speedup]:
         base_s.setdefault(block, []).append(float(value))
     points = []
     for cell in cells:
-        value, dof = base.compared / cell.compared, min(base.dof, cell.dof)
-        bounds = (1.0, 1.0) if cell is base else (math.nan, math.nan)
-        if cell is not base and dof >= 1:
+        value, variance = base.compared / cell.compared, 0.0
+        if cell is not base:
             variance = float(np.log(base.draws).var() + np.log(cell.draws).var())
-            reach = math.exp(stats.student(dof) * math.sqrt(variance))
-            bounds = value / reach, value * reach
+        reach = math.exp(stats.student(min(base.dof, cell.dof)) * math.sqrt(variance))
         ratios = base.mean / cell.per_run
         if cell.blocks:
             pairs = zip(cell.blocks, cell.per_run, strict=True)
             ratios = np.array([np.mean(base_s[b]) / seconds for b, seconds in pairs if b in base_s])
-        points.append(Speedup(cell, float(base.by), stats.Interval(value, *bounds), ratios))
+        interval = stats.Interval(value, value / reach, value * reach)
+        points.append(Speedup(cell, float(base.by), interval, ratios))
     return points
 
 
@@ -246,10 +256,8 @@ def _figure(
             if drawn := panels.get((name, task)):
                 _draw_panel(area, drawn, looks, by, paper=paper and name == COLLECTION, **how)
                 style.mark_cores(area, sweep.cores if by == "sampler.n" else 0)
-        label = "speedup"
-        if len(points) > 1:
-            words = name.replace(" ", "-")
-            label = f"speedup {name}" if name.startswith("to ") else f"{words} speedup"
+        words = name.replace(" ", "-")
+        label = f"speedup {name}" if name.startswith("to ") else f"{words} speedup"
         base = min(group[0].base for group in points[name].values())
         row[0].set_ylabel(label if base == 1 else f"{label} over {by}={base:g}")
     style.legend(figure)
@@ -260,18 +268,19 @@ def _draw_panel(
     axes: style.Axes, lines: Lines, looks: Looks, by: str, *, paper: bool, log: bool, fit_all: bool
 ) -> None:
     places = style.axis_places(point.n for points in lines.values() for point in points)
-    for i, (line, points) in enumerate(lines.items()):
-        beside, look = labels.aside(places, i, len(lines), log=log), looks[line]
+    for line, points in lines.items():
+        look = looks[line]
         over = "" if points[0].base == 1 else f", over {points[0].base:g}"
         label = f"{line or 'measured'} ({sentences.repeats_label(p.cell for p in points)}{over})"
         for point in points:
             compared = point.cell.runs > 1 and not (point.cell.blocks and point.n == point.base)
             hollow, dots = point.cell.oversubscribed, point.per_run if compared else ()
-            style.point(axes, beside[point.n], point.speedup, look, hollow=hollow, dots=dots)
+            style.point(axes, point.n, point.speedup, look, hollow=hollow, dots=dots)
         axes.plot([], [], look.marker, color=look.color, label=label)
         cells = [point.cell for point in points]
         fit = laws.fit_law_of(laws.within_cores(cells, fit_all=fit_all))
-        if fit is not None and fit.value.serial < 1:  # at this bound no law describes the cells
+        known = fit is not None and len(fit.cells) >= laws.FEWEST
+        if fit and known and fit.value.serial < 1:  # at this bound no law describes the cells
             n = np.linspace(points[0].n, points[-1].n, 100)
             speedup = fit.value.speedup(n, points[0].base)
             inside = n <= max(float(cell.by) for cell in fit.cells)

@@ -27,7 +27,7 @@ TELLING = {
     "wait_experience": "The agent waits for experience",
 }
 SMALL = 0.01
-BAR_INCHES = 0.24
+BAR_INCHES, LEAST_INCHES = 0.24, 1.5  # of a bar; of a figure, whose legend needs them
 BUSY = "busy"
 Key = tuple[str, Scalar]
 Parts = dict[str, list[groups.Cell]]  # the share of each part, such as a section, in the time
@@ -46,7 +46,7 @@ def study(
         for cell in cells
     ]
     bars = list(dict.fromkeys(cell.key for _, _, cell in every))
-    height = 0.75 + BAR_INCHES * len(bars)
+    height = max(LEAST_INCHES, 0.75 + BAR_INCHES * len(bars))
     figure, axes = style.panels(len(panels), height=height, sharey=True, page=True)
     for area, (panel, parts) in zip(axes, panels.items(), strict=True):
         _draw(area, parts, bars, stacked=panel != BUSY)
@@ -58,8 +58,7 @@ def study(
     axes[0].set_yticks(range(len(bars)), names)
     axes[0].set_ylim(len(bars) - 0.5, -0.5)
     style.legend(figure)
-    first = next(iter(panels))
-    texts = sentences.sample(warmup, [cell for panel, _, cell in every if panel == first])
+    texts = []
     # The ends of each telling part on a single line, else its least and its most.
     for telling, words in TELLING.items():
         cells = [cell for _, part, cell in every if part == telling]
@@ -73,7 +72,8 @@ def study(
                 for cell in ends
             ]
             texts.append(f"{words} {' and '.join(spent)}.")
-    texts += sentences.machine(sweep) + sentences.also_differ(sweep, by)
+    counted = [cell for cells in next(iter(panels.values())).values() for cell in cells]
+    texts += sentences.few_repeats(counted) + sentences.also_differ(sweep, by)
     rows = [
         {
             "line": cell.line,
@@ -85,7 +85,8 @@ def study(
         }
         for panel, part, cell in every
     ]
-    return cli.Study(figure, sentences.without_lone_line(pd.DataFrame(rows)), texts)
+    table = sentences.without_lone_line(pd.DataFrame(rows))
+    return cli.Study(figure, table, texts, notes=sentences.sample(warmup, counted))
 
 
 main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})

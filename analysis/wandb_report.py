@@ -107,7 +107,8 @@ def findings(sweep: Sweep, by: str, warmup: int) -> str:
     table = sentences.readable(study.table)
     rows = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
     lines = ["| " + " | ".join(map(str, row)) + " |" for row in rows]
-    return "\n".join([*lines, "", _bullets(study.sentences)])
+    texts = [*study.sentences, *sentences.machine(sweep), *study.notes]
+    return "\n".join([*lines, "", _bullets(texts)])
 
 
 def wandb_groups(sweep: Sweep) -> list[str]:

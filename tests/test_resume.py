@@ -59,6 +59,7 @@ QUICK = {  # what makes an algorithm learn from the first rounds on, in little t
         "algo.adapt=adaptive",
     ),
     "a2c": (),
+    "pqn": ("algo.epochs=2",),
     **dict.fromkeys(
         ("ddpg", "td3", "sac", "xqc", "dqn"),
         (
@@ -332,7 +333,7 @@ MATRIX = [
         ("trpo", TASKS),
         ("a2c", TASKS),
         *((name, CONTINUOUS) for name in ("ddpg", "td3", "sac", "xqc")),
-        ("dqn", ("cartpole", "lunar_lander")),
+        *((name, ("cartpole", "lunar_lander")) for name in ("dqn", "pqn")),
     )
     for i, (collect, lag) in enumerate(
         (collect, lag)

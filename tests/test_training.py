@@ -181,18 +181,21 @@ def test_what_a_run_writes(run):
 
 def test_the_evaluation_comes_first_in_what_a_run_tells():
     result = RunResult(500.0, 501.0, 58.04, 1000, 4.0, None)
-    assert str(result) == "evaluation 500.0, last episodes 58.0"
-    assert str(result._replace(eval_mean=None)) == "return 58.0"
-    assert str(result._replace(return_mean=None)) == "evaluation 500.0, no episode ended"
+    assert str(result) == "evaluation 500.0 without exploration, last episodes 58.0 with it"
+    assert str(result._replace(eval_mean=None)) == "last episodes 58.0"
+    assert str(result._replace(return_mean=None)) == (
+        "evaluation 500.0 without exploration, no episode ended"
+    )
     row = {
         "return_mean": 58.04,
         "env_steps_per_s": 1234.5,
         "collect_share": 0.25,
         "learn_share": 0.5,
+        "iteration_s": 1.0,
     }
     text = "return 58.0  1,234 steps/s  collect 25%  learn 50%"
-    assert describe(row, 500.0) == f"eval 500.0  {text}"
-    assert describe(row, None) == text
+    assert describe(row, 500.0, {}) == f"eval 500.0  {text}"
+    assert describe(row, None, {}) == text
 
 
 @pytest.mark.parametrize(

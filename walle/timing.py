@@ -87,6 +87,7 @@ class Timer:
         """What the process does, and since when."""
         name, seconds = self.sections[self._current], (time.monotonic_ns() - self._since) * 1e-9
         words = {"wait_experience": "collecting", "update": "learning", "evaluate": "evaluating"}
+        words |= {"compile": "compiling", "checkpoint": "saving", "other": "busy"}
         return f"{words.get(name, name)} for {seconds:.0f} s"
 
     def switch(self, section: str) -> int:

@@ -553,12 +553,14 @@ class RunResult(NamedTuple):
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""
         faults = f", {count_text(self.faults, 'fault')} of the environment" if self.faults else ""
+        episodes = f"last episodes {return_text(self.return_mean)}"
+        if self.return_mean is None:
+            episodes = "no episode ended"
         if self.eval_mean is None:
-            return f"return {return_text(self.return_mean)}{faults}"
-        episodes = "no episode ended"
-        if self.return_mean is not None:
-            episodes = f"last episodes {return_text(self.return_mean)}"
-        return f"evaluation {return_text(self.eval_mean)}, {episodes}{faults}"
+            return episodes + faults
+        with_it = " with it" if self.return_mean is not None else ""
+        evaluation = f"evaluation {return_text(self.eval_mean)} without exploration"
+        return f"{evaluation}, {episodes}{with_it}{faults}"
 
     def objective(self, name: str) -> float | None:
         """The number that the setting `objective` names, for a sweep's optimizer."""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -170,7 +168,6 @@ def identical_label(labels: Sequence[str]) -> str:
 
 
 PANELS = 3
-ALL_LINES = "all lines, identical"
 SPREAD = 0.1  # between neighbouring lines, of the axis
 GAP = 0.7  # of the least distance between two ticks, which all lines of a tick share
 
@@ -211,17 +208,11 @@ def axes_of(
     return figure, [axes[row * count : (row + 1) * count] for row in range(rows)]
 
 
-def aside(
-    places: Mapping[Scalar, float], number: int, count: int, *, log: bool = False
-) -> dict[Scalar, float]:
-    """The places of line `number` of `count` lines, beside the ticks; of a lone line the ticks."""
-    if count < 2:
-        return dict(places)
-    if log:  # the same between powers of two
-        powers = {value: math.log2(place) for value, place in places.items()}
-        return {value: 2**power for value, power in aside(powers, number, count).items()}
-    ordered = sorted(places.values())
-    least = min((b - a for a, b in pairwise(ordered)), default=1.0)
-    whole = ordered[-1] - ordered[0] if len(ordered) > 1 else 1.0
-    step = min(SPREAD * whole, GAP * least / count) * (number - (count - 1) / 2)
+def aside(places: Mapping[Scalar, float], number: int, count: int) -> dict[Scalar, float]:
+    """The places of line `number` of `count` lines beside the ticks of words.
+
+    Numbers are never moved: beside its tick, a point would lie on another value.
+    """
+    step = SPREAD * max(1, len(places) - 1)
+    step = min(step, GAP / count) * (number - (count - 1) / 2)
     return {value: place + step for value, place in places.items()}

@@ -350,7 +350,7 @@ def _overall_seeded(
         return whole
     own = stats.overall(list(ratios.values()))
     pooled = stats.overall(stats.pooled_log_ratios(list(tasks.values()), like=each), pooled=True)
-    wider = pooled if pooled.reach > own.reach else own
+    wider = own if pooled.reach <= own.reach else pooled  # whose reach may be NaN
     return whole._replace(ratio=wider.interval(math.exp))
 
 

@@ -156,8 +156,7 @@ class Cell:
 
     line: str  # the label of the figure's line, '' when there is only one line
     by: Scalar  # the value on the axis
-    # The sample: a mean for each run or, for a single run, a value for each iteration
-    values: FloatArray
+    per_run: FloatArray  # [runs] the sample: the mean of each run
     # [draws] draws of `compared` of positive values, for comparisons with other cells; their spread
     # is that of normal draws, and Student's t with `dof` stretches it
     draws: FloatArray
@@ -168,7 +167,7 @@ class Cell:
     mean: float  # the mean or, in blocks, the median over the runs
     compared: float  # the mean for comparisons with other cells
     blocks: tuple[str, ...] = ()  # the block of each run, where cells are compared within blocks
-    # The bounds of the mean's own interval, where the spread is not that of `values`
+    # The bounds of the mean's own interval, where the spread is not that of `per_run`
     own: tuple[float, float] | None = None
 
     @property
@@ -178,18 +177,13 @@ class Cell:
 
     def interval(self, *, positive: bool = False) -> stats.Interval:
         """The mean with its 95% interval; `positive` keeps the interval of a time above zero."""
-        ends = stats.mean_bounds(self.values, positive=positive, size=self.dof + 1)
+        ends = stats.mean_bounds(self.per_run, positive=positive)
         return stats.Interval(self.mean, *(self.own or map(float, ends)))
 
     def rate(self) -> stats.Interval:
         """One over the mean, with its interval: turns seconds an iteration into a rate."""
         value, low, high = self.interval(positive=True)
         return stats.Interval(1 / value, 1 / high, 1 / low)
-
-    @property
-    def per_run(self) -> FloatArray:
-        """[runs] the mean of each run."""
-        return self.values if self.runs > 1 else self.values.mean(keepdims=True)
 
     @property
     def runs(self) -> int:
@@ -219,12 +213,10 @@ def measure(sweep: Sweep, per_run: dict[str, FloatArray], by: str) -> list[Cell]
         names = tuple(name for name in repeats if len(per_run.get(name, ())))
         if not names:
             continue
-        alone = len(names) == 1
-        values = per_run[names[0]] if alone else np.array([per_run[n].mean() for n in names])
-        size = min(values.size, stats.effective_size(values)) if alone else values.size
-        draws, mean = stats.mean_draws(values, rng, size=size), float(values.mean())
+        means = np.array([per_run[name].mean() for name in names])
+        draws, mean, dof = stats.mean_draws(means, rng), float(means.mean()), len(names) - 1
         seeds, hollow = len({repeats[name] for name in names}), bool(strained & set(names))
-        cells.append(Cell(line, value, values, draws, names, seeds, hollow, size - 1, mean, mean))
+        cells.append(Cell(line, value, means, draws, names, seeds, hollow, dof, mean, mean))
     return cells
 
 

@@ -25,6 +25,7 @@ from walle.analysis.runs import LOCK_STEP, Run, Sweep
 from walle.analysis.writing.format import milliseconds, percent, with_range
 
 T = TypeVar("T")
+FEWEST = 3  # points of a law: any law with two parameters goes through two points
 
 
 class Law(NamedTuple):
@@ -151,7 +152,7 @@ def fit_cells(cells: list[Cell], fit: Callable[[FloatArray], T]) -> Fit[T]:
     """
     centres = np.array([cell.compared for cell in cells])
     dof = min(cell.dof for cell in cells)
-    if dof < 1:
+    if dof < stats.LEAST_DOF:
         return Fit(fit(centres), [], cells)
     stretch = stats.student(dof) / stats.student(math.inf)
     logs = np.log(np.stack([cell.draws for cell in cells], axis=1))
@@ -179,17 +180,17 @@ def fit_law_of(cells: list[Cell], *, coherence: bool = False) -> Fit[Law] | None
 
 
 def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
-    """Sentences: the fits of both laws, and where learning becomes the bottleneck."""
+    """Sentences: the fits of both laws, and where learning becomes the bottleneck; or none."""
     amdahl, usl = fit_law_of(cells), fit_law_of(cells, coherence=True)
-    if amdahl is None:
-        return ["No law of scaling can be fitted to a single point."]
+    if amdahl is None or len(cells) < FEWEST:
+        return []
     most = max(float(cell.by) for cell in cells)
 
     def beyond(n: float) -> str:
         return f" (extrapolated: measured up to N = {most:g})" if most < n < math.inf else ""
 
     law, serial = amdahl.value, with_range(amdahl.interval(lambda law: law.serial, most=1), percent)
-    points = f"Amdahl ({'two points only' if len(cells) == 2 else f'{len(cells)} points'})"
+    points = f"Amdahl ({len(cells)} points)"
     universal = []
     if usl is not None:
         contention = with_range(usl.interval(lambda law: law.serial, most=1), percent)
@@ -265,7 +266,8 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
         except ValueError:  # too few different numbers of processes
             continue
         fits.append(RoundFit(line, workers, shares, fit))
-    return [fit for fit in fits if any(fit.varied)]
+    # As many parts as points would be drawn through the points, whatever the law.
+    return [fit for fit in fits if any(fit.varied) and len(fit.workers) > 1 + sum(fit.varied)]
 
 
 def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:

@@ -19,6 +19,7 @@ from walle.analysis.writing.format import with_range
 FloatArray = npt.NDArray[np.float64]
 DRAWS = 2000
 TAIL = (1 - 0.95) / 2  # below and above a 95% interval
+LEAST_DOF = 1.001  # no interval has fewer degrees of freedom
 
 
 class Interval(NamedTuple):
@@ -47,19 +48,16 @@ def generator() -> np.random.Generator:
     return np.random.default_rng(0)
 
 
-def mean_bounds(
-    x: FloatArray, *, positive: bool = False, size: float | None = None
-) -> tuple[FloatArray, FloatArray]:
+def mean_bounds(x: FloatArray, *, positive: bool = False) -> tuple[FloatArray, FloatArray]:
     """The ends of the 95% interval of the mean: mean -+ t s / sqrt(n), n - 1 degrees of freedom.
 
     Args:
-        x: the sample, along the first axis; both ends are NaN where it has one value.
+        x: the sample, along the first axis; both ends are NaN where it has one or two values.
         positive: of the logarithm, to the first order, mean x exp(-+ t s / (mean sqrt(n))), so that
             the interval of a time stays above zero.
-        size: the number n of independent values, where values depend on each other.
     """
-    n, mean = size or len(x), np.asarray(x.mean(axis=0))
-    if len(x) < 2 or n < 2:
+    n, mean = len(x), np.asarray(x.mean(axis=0))
+    if n < 2:
         return np.full_like(mean, math.nan), np.full_like(mean, math.nan)
     reach = student(n - 1) * (x.std(axis=0, ddof=1) / math.sqrt(n))
     if positive:
@@ -73,9 +71,7 @@ def mean_interval(x: npt.ArrayLike) -> Interval:
     return Interval(float(values.mean()), *map(float, mean_bounds(values)))
 
 
-def mean_draws(
-    x: FloatArray, rng: np.random.Generator, draws: int = DRAWS, *, size: float | None = None
-) -> FloatArray:
+def mean_draws(x: FloatArray, rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
     """[draws] of the mean of positive values: normal in the logarithm, with the standard error.
 
     To be stretched by Student's t over the normal. For other values, and for a single one, all
@@ -84,7 +80,7 @@ def mean_draws(
     mean = float(x.mean())
     if x.size < 2 or mean <= 0:
         return np.full(draws, mean)
-    relative = float(x.std(ddof=1) / math.sqrt(size or x.size)) / mean
+    relative = float(x.std(ddof=1) / math.sqrt(x.size)) / mean
     return np.asarray(mean * np.exp(relative * normal_draws(rng, draws)))
 
 
@@ -96,31 +92,13 @@ def normal_draws(rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
 
 
 def student(dof: float) -> float:
-    """The half-width of a 95% interval in standard errors: Student's t with `dof` degrees."""
+    """The half-width of a 95% interval in standard errors: Student's t with `dof` degrees.
+
+    With one degree of freedom it is NaN, as 12.7 standard errors of two values tell nothing.
+    """
     from scipy.special import stdtrit
 
-    return float(stdtrit(dof, 1 - TAIL))
-
-
-def effective_size(x: npt.ArrayLike) -> int:
-    """The number of independent values that say as much about the mean as the series `x`, >= 2.
-
-    n / t with t the larger of two estimates of the autocorrelation time: (1 + r) / (1 - r) of a
-    first-order process, whose r has its bias of -(1 + 3 r) / n taken off (Kendall 1954), and the
-    sum of all autocorrelations up to the first negative sum of a pair (Geyer 1992, "Practical
-    Markov chain Monte Carlo"). docs/analysis.md has the coverage of intervals of this size.
-    """
-    values = np.asarray(x, float)
-    rest, n = values - values.mean(), values.size
-    if n < 4 or not rest.any():
-        return max(2, n)
-    r = np.fft.irfft(np.abs(np.fft.rfft(rest, 2 * n)) ** 2)[:n]
-    r = r / r[0]
-    first = float(np.clip(r[1] + (1 + 3 * r[1]) / n, 0, 1 - 1 / n))
-    pairs = r[: n // 2 * 2].reshape(-1, 2).sum(axis=1)
-    ends = np.flatnonzero(pairs <= 0)
-    summed = 2 * pairs[: ends[0] if ends.size else None].sum() - 1
-    return int(np.clip(n / max((1 + first) / (1 - first), summed, 1), 2, n))
+    return float(stdtrit(dof, 1 - TAIL)) if dof > LEAST_DOF else math.nan
 
 
 def interval_bounds(
@@ -139,7 +117,7 @@ def interval_bounds(
     """
     draws = np.asarray(draws, float)
     dof = n - 1 if dof is None else dof
-    if n < 2 or dof < 1:
+    if n < 2 or dof < LEAST_DOF:
         return np.full(draws.shape[1:], math.nan), np.full(draws.shape[1:], math.nan)
     low, centre, high = np.quantile(draws, [TAIL, 0.5, 1 - TAIL], axis=0)
     stretch = student(dof) / student(math.inf) / math.sqrt(1 - 1 / n)

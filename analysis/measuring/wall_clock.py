@@ -17,11 +17,12 @@ AGENT = "agent"
 
 
 def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
-    """sweep.iterations with the compiler's time taken out of wall_s, iteration_s and other_s.
+    """sweep.iterations without the compiler's time in wall_s, iteration_s and other_s.
 
     The wall clock of an iteration loses all compiling of its run so far. What the compiler takes
     depends on what it finds in its cache, so a first run would look slower than the next one. A run
-    that was resumed has started twice: its wall clock keeps the first start only.
+    that was resumed has started twice: its wall clock keeps the first start only. `core_s` is the
+    wall clock times the run's cores, `round_steps` the environment steps of an iteration.
     """
     frame, took = sweep.iterations, compile_seconds(sweep)
     number = starts(sweep)
@@ -34,11 +35,14 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
         again = (other - usual).clip(lower=0.0).where(first & (number > 1), 0.0).fillna(0.0)
         so_far = again.groupby(frame["run"], observed=True).cumsum()
         frame = frame.assign(wall_s=frame["wall_s"] - so_far)
-    if compiling:
+    if not compiling:
+        so_far = took.groupby(frame["run"], observed=True).cumsum()
+        less = {"wall_s": so_far, "iteration_s": took, "other_s": took}
+        frame = frame.assign(**{name: frame[name] - s for name, s in less.items() if name in frame})
+    if not {"wall_s", "env_steps", "iteration"} <= set(frame):
         return frame
-    so_far = took.groupby(frame["run"], observed=True).cumsum()
-    less = {"wall_s": so_far, "iteration_s": took, "other_s": took}
-    return frame.assign(**{name: frame[name] - s for name, s in less.items() if name in frame})
+    cores = frame["run"].astype(str).map({run.name: run.cores or math.nan for run in sweep.runs})
+    return frame.assign(core_s=frame["wall_s"] * cores.astype(float), round_steps=steps_of(sweep))
 
 
 def compile_seconds(sweep: Sweep) -> pd.Series[float]:
@@ -165,7 +169,7 @@ def steps_of(sweep: Sweep) -> pd.Series[float]:
 def seconds_per_run(
     sweep: Sweep, frame: pd.DataFrame, column: str, *, busy: bool = False
 ) -> dict[str, FloatArray]:
-    """The seconds of `unit_of(sweep)` steps in each iteration of each run; their mean is exact.
+    """[1] The seconds of `unit_of(sweep)` steps of each run, over all its iterations in `frame`.
 
     `frame` holds the rows of sweep.iterations that count. Collection takes `collect_s` in
     lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round.
@@ -173,9 +177,6 @@ def seconds_per_run(
     which the learned and the dropped steps arrived, and in which samplers also wait for free slots.
     Without that waiting (`busy`), a rollout is a sampler's share of a nominal round, so n samplers
     collect `batch_size` steps in the mean time of a rollout.
-
-    The mean of the values is the run's seconds over its steps: R = sum(seconds) / sum(steps). An
-    iteration's value is R plus what its seconds differ from R times its steps, over the mean steps.
     """
     require(frame, column)
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]
@@ -199,12 +200,8 @@ def seconds_per_run(
         if not busy and "dropped_steps" in frame:
             steps = steps.mask(free, steps + frame["dropped_steps"].fillna(0.0))
     rows = pd.DataFrame({"run": frame["run"], "seconds": seconds, "steps": steps}).dropna()
-    found = {}
-    for run, mine in rows.groupby("run", observed=True):
-        took, number = mine["seconds"].to_numpy(float), mine["steps"].to_numpy(float)
-        rate = took.sum() / number.sum()
-        found[str(run)] = unit * (rate + (took - rate * number) / number.mean())
-    return found
+    sums = rows.groupby("run", observed=True).sum()
+    return {str(run): np.array([unit * took / number]) for run, took, number in sums.itertuples()}
 
 
 def measure_seconds(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:

@@ -6,7 +6,7 @@ import argparse
 import inspect
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ import pandas as pd
 from walle.analysis.drawing import style
 from walle.analysis.runs import BadInputError, Sweep, fingerprint, load
 from walle.analysis.writing import sentences
+from walle.analysis.writing.format import counted, listed
 
 FORMATS = (".png", ".svg", ".pdf")
 # Figures of the same data are the same bytes.
@@ -26,14 +27,25 @@ COMPILING = "count the compiler's time on the wall clock too"
 BASELINE = {"type": Path, "metavar": "DIR", "help": "draw these runs in grey too"}
 
 
+FIGURE: Mapping[str, Any] = {
+    "--xlabel TEXT": {"help": "the label of the x axes"},
+    "--labels OLD=NEW": {"nargs": "+", "default": [], "help": "other words for lines and titles"},
+    "--width MM": {
+        "type": lambda text: whole_number(text.removesuffix("mm"), 30) / 25.4,
+        "help": "the figure's width, such as 85mm",
+    },
+}
+
+
 class Study(NamedTuple):
     """The result of a script."""
 
     figure: style.Figure  # drawn but not written
     table: pd.DataFrame  # the numbers; a column `x` may have `x_low` and `x_high` beside it
-    sentences: list[str]  # the findings
+    sentences: list[str]  # the findings, the answer first
     points: pd.DataFrame | None = None  # of the figure, where the table is only a summary
     perfetto: Callable[[], str] | None = None  # the JSON of a trace, for one more file
+    notes: Sequence[str] = ()  # on the method
 
 
 def parser(
@@ -63,6 +75,7 @@ def parser(
     about = "leave the first K iterations of each run out of mean times (default: 1)"
     p.add_argument("--warmup", type=whole_number, default=1, metavar="K", help=about)
     p.add_argument("--title", help="write a title above the figure")
+    p.add_argument("--notes", action="store_true", help="print all notes on machine and method")
     p.add_argument("--show", action="store_true", help="open the figure in a viewer")
     for flag, settings in (flags or {}).items():
         name, _, metavar = flag.partition(" ")
@@ -109,6 +122,12 @@ def command(
                 left_out = sentences.account(sweep) if sweep.left_out else []
                 text = sentences.ended(error) if left_out else str(error)
                 raise BadInputError(" ".join([text, *left_out])) from error
+            if args.width:
+                style.resize(result.figure, args.width)
+            words = dict(text.rpartition("=")[::2] for text in args.labels)
+            if missing := style.rename(result.figure, words, args.xlabel):
+                text = f"not in the figure: {listed(sorted(map(repr, missing)))}; write OLD=NEW"
+                raise BadInputError(f"--labels {' '.join(args.labels)}: {text}")
             style.finish(result.figure, args.title)
             path = args.output or sweep.paths[0] / f"figures/{file}.png"
             numbers = args.csv or path.with_suffix(".csv")
@@ -123,14 +142,19 @@ def command(
         write_text(numbers, points.to_csv(index=False))
         newest = "" if args.sweep else " (the newest sweep)"
         print(f"{' '.join(map(str, sweep.paths))}{newest}\n")
+        print(*result.sentences, sep="\n", end="\n\n" if result.sentences else "")
         print(sentences.readable(result.table).to_string(index=False), end="\n\n")
-        print(*result.sentences, *more, *sentences.account(sweep), sep="\n")
+        notes = [*sentences.machine(sweep), *result.notes]
+        notes.append(f"SHA-256 of all run.json: {fingerprint(sweep.runs)}.")
+        if not args.notes:
+            rest = f"{counted(len(notes) - 1, 'more note')}: --notes"
+            notes = [f"{notes[0]} ({rest})"] if len(notes) > 1 else notes
+        print(*more, *sentences.account(sweep), *notes, sep="\n")
         print(f"figure:  {path}\nnumbers: {numbers}")
-        print(f"runs:    {fingerprint(sweep.runs)} (SHA-256 of their run.json)")
         open_viewer(args, file, path.resolve().as_uri())
 
     def main(argv: list[str] | None = None) -> int:
-        own = parser(doc, flags)
+        own = parser(doc, {**FIGURE, **(flags or {})})
         args = own.parse_intermixed_args(argv)
         if check and (wrong := check(args)):
             own.error(wrong)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 import pandas as pd
 
 from walle.analysis.measuring import wall_clock
-from walle.analysis.measuring.groups import Cell, blocks_of, changing_together, sort_key
+from walle.analysis.measuring.groups import Cell, changing_together, sort_key
 from walle.analysis.runs import FREE, DamagedError, Scalar, Sweep, read_json
 from walle.analysis.writing.format import counted, listed, table_digits, with_range
 
@@ -78,8 +78,8 @@ def warmup_sentence(warmup: int) -> str:
     return f"Warm-up: the first {which} of each run is left out."
 
 
-def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) -> list[str]:
-    """Sentences about the steps that seconds are for, iterations of other lengths, and blocks."""
+def seconds(sweep: Sweep, iterations: pd.DataFrame, by: str) -> list[str]:
+    """A sentence about the steps that seconds are for, and iterations of other lengths."""
     text = f"All seconds are per {wall_clock.unit_of(sweep).words}"
     rows = wall_clock.steps_of(sweep).loc[iterations.index]
     means = rows.groupby(iterations["run"], observed=True).mean()
@@ -92,12 +92,7 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, cells: list[Cell], by: str) 
         ordered = sorted(texts, key=sort_key)
         each = ", ".join(f"{' or '.join(texts[v])} at {by}={v}" for v in ordered)
         text += f", as iterations differ in their steps: {each}"
-    blocks = {run.block for run in sweep.runs} if blocks_of(sweep, cells) else set()
-    paired = (
-        f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with the "
-        "first one within each block, and the median over the blocks counts."
-    )
-    return [f"{text}.", *([paired] if len(blocks) > 1 else [])]
+    return [f"{text}."]
 
 
 def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
@@ -111,31 +106,17 @@ def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
     ]
 
 
-def lanes(sweep: Sweep, cells: Iterable[Cell], by: str) -> list[str]:
-    """Sentences about the lanes of a sampler at each value of `sampler.n`, and where few are."""
-    runs = {run.name: run for run in sweep.runs}
-    known = [(cell, own) for cell in cells if (own := runs[cell.names[0]].lanes)]
-    if by != "sampler.n" or not known:
+def few_lanes(sweep: Sweep, by: str) -> list[str]:
+    """A sentence about the values of `sampler.n` at which samplers have few lanes."""
+    few = {run.config.get(by, "") for run in sweep.runs if run.lanes and run.lanes[0] < FEW_LANES}
+    if by != "sampler.n" or not few:
         return []
-    of_line: dict[str, list[str]] = {}
-    for cell, own in known:
-        of_line.setdefault(cell.line, []).append(f"{lanes_text(own)} at n={cell.by}")
-    lines_of: dict[str, list[str]] = {}
-    for line, texts in of_line.items():
-        lines_of.setdefault(", ".join(texts), []).append(line)
-    named = [
-        text + (f" ({listed(names, joint='; ')})" if len(lines_of) > 1 else "")
-        for text, names in lines_of.items()
+    return [
+        f"At n={', '.join(map(str, sorted(few, key=sort_key)))} a sampler has fewer than "
+        f"{FEW_LANES} lanes. A call of the policy costs nearly the same for few lanes as for many, "
+        "so the speedup has a ceiling that the law calls serial: use more sampler.lanes to measure "
+        "the samplers alone."
     ]
-    sentences = [f"Lanes a sampler: {'; '.join(named)}."]
-    if few := sorted({cell.by for cell, own in known if own[0] < FEW_LANES}, key=sort_key):
-        sentences.append(
-            f"At n={', '.join(map(str, few))} a sampler has fewer than {FEW_LANES} lanes. A call "
-            "of the policy costs nearly the same for few lanes as for many, so the speedup has a "
-            "ceiling that the law calls serial: use more sampler.lanes to measure the samplers "
-            "alone."
-        )
-    return sentences
 
 
 def lanes_text(own: tuple[int, int] | None) -> str:
@@ -144,9 +125,15 @@ def lanes_text(own: tuple[int, int] | None) -> str:
 
 
 def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
-    """Sentences about the sample: the warm-up, and the points whose intervals are over one run."""
+    """Sentences about the sample: the warm-up, blocks, and the variance that all points share."""
     sentences = [warmup_sentence(warmup)]
-    if dofs := list(dict.fromkeys(cell.dof for cell in cells if cell.own)):
+    if blocks := {block.partition(", ")[0] for cell in cells for block in cell.blocks}:
+        sentences.append(
+            f"The runs were measured in {counted(len(blocks), 'block')}: points are compared with "
+            "the first one within each block, and the median over the blocks counts."
+        )
+    shown = [cell for cell in cells if cell.own and cell.own[0] == cell.own[0]]
+    if dofs := list(dict.fromkeys(cell.dof for cell in shown)):
         most = counted(int(max(dofs)), "degree")
         sentences.append(
             f"Intervals take one relative variance of repeats for all points ({most} of freedom)."
@@ -155,12 +142,16 @@ def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
             f"and one for those beyond ({' and '.join(f'{dof:.0f}' for dof in dofs)} degrees of "
             "freedom)."
         )
-    if single := sum(cell.runs == 1 and not cell.own for cell in cells):
-        sentences.append(
-            f"Where a point has one run only ({counted(single, 'point')}), its interval is over "
-            "the run's iterations and says nothing about other seeds."
-        )
     return sentences
+
+
+def few_repeats(cells: Iterable[Cell]) -> list[str]:
+    """A sentence on how to get intervals, where points have none."""
+    few = [cell for cell in cells if math.isnan(cell.interval().low)]
+    if not few:
+        return []
+    count = repeats_label(few)
+    return [f"Points of {count} have no interval: add seed=0,1,2 to the sweep's command."]
 
 
 def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
@@ -170,7 +161,7 @@ def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as text: intervals in brackets, four significant digits, NaN as an empty cell.
+    """The table as text without empty columns: intervals in brackets, four significant digits.
 
     Large numbers keep all their digits before the point: 240000 steps, not 2.4e+05.
     """
@@ -189,4 +180,4 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
         if name not in bounds:
             parts = [name, f"{name}_low", f"{name}_high"] if f"{name}_low" in table else [name]
             columns[name] = [text(*row) for row in zip(*(table[c] for c in parts), strict=True)]
-    return pd.DataFrame(columns)
+    return pd.DataFrame({name: cells for name, cells in columns.items() if any(cells)})

@@ -11,7 +11,7 @@ from walle.training import RunResult
 
 
 @pytest.mark.parametrize(
-    ("mean", "text"), [(1234.56, "1,234.6"), (-0.0357, "-0.036"), (0.0, "0"), (None, "-")]
+    ("mean", "text"), [(1234.56, "1,234.6"), (-0.0357, "-0.036"), (0.0, "0"), (None, "")]
 )
 def test_a_small_return_is_not_minus_zero(mean: float | None, text: str) -> None:
     assert return_text(mean) == text
@@ -19,17 +19,40 @@ def test_a_small_return_is_not_minus_zero(mean: float | None, text: str) -> None
 
 def test_a_run_whose_episodes_never_ended_says_so() -> None:
     result = RunResult(-0.036, -0.036, None, 1000, 1.0, None)
-    assert str(result) == "evaluation -0.036, no episode ended"
+    assert str(result) == "evaluation -0.036 without exploration, no episode ended"
+    assert str(result._replace(eval_mean=None)) == "no episode ended"
 
 
 def test_a_narrow_terminal_shows_the_first_parts() -> None:
     row = {"return_mean": 61.25, "env_steps_per_s": 12345.6, "collect_share": 0.25}
-    row["learn_share"] = 0.5
+    row |= {"learn_share": 0.5, "iteration_s": 2.0}
     whole = "eval 500.0  return 61.2  12,346 steps/s  collect 25%  learn 50%"
-    assert describe(row, 500.0) == whole
-    assert describe(row, 500.0, len(whole)) == whole
-    assert describe(row, 500.0, 36) == "eval 500.0  return 61.2"
-    assert describe(row, 500.0, 3) == "eval 500.0"
+    assert describe(row, 500.0, {"evaluate": 0.01}) == whole
+    assert describe(row, 500.0, {}, len(whole)) == whole
+    assert describe(row, 500.0, {}, 36) == "eval 500.0  return 61.2"
+    assert describe(row, 500.0, {}, 3) == "eval 500.0"
+
+
+def test_the_first_row_names_start_up_and_compiling_and_no_return_before_an_episode() -> None:
+    row = {"return_mean": None, "env_steps_per_s": 13568.0, "iteration_s": 50.0}
+    row |= {"collect_share": 0.03, "learn_share": 0.01}
+    spent = {"start-up": 10.0, "compile": 38.0}
+    assert describe(row, None, spent) == (
+        "start-up 20%  compile 76%  13,568 steps/s  collect 3%  learn 1%"
+    )
+    assert describe(row, None, spent, 26) == "start-up 20%  compile 76%"
+
+
+def test_the_bar_says_that_the_last_evaluation_runs(capfd) -> None:
+    timer = Timer(AGENT_SECTIONS)
+    progress = Progress("bar", 100, every_s=60)
+    progress.doing = lambda: f"last evaluation: {timer}"
+    with timer.section("evaluate"):
+        progress.look(100)
+    progress.close()
+    shown = "".join(capfd.readouterr())
+    assert "100%" in shown
+    assert "last evaluation: evaluating for 0 s" in shown
 
 
 @pytest.mark.parametrize("kind", ["lines", "bar"])

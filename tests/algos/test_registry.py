@@ -41,7 +41,7 @@ def overrides(name, mode):
     settings = {field.name for field in fields(load(name).capabilities.settings)}
     few = {"learning_starts": 0, "updates_per_step": 0.1, "buffer_size": 300}
     own = [f"algo.{key}={value}" for key, value in few.items() if key in settings]
-    env = ["env=cartpole"] if name == "dqn" else []  # the actions are discrete
+    env = ["env=cartpole"] if name in ("dqn", "pqn") else []  # the actions are discrete
     return [f"algo={name}", *QUICK, *env, *MODES[mode], *own]
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -218,14 +219,17 @@ def test_the_range_starts_with_the_first_episodes(four: Path) -> None:
 
 
 def test_the_overall_time_has_the_variance_of_every_number_of_samplers(tmp_path: Path) -> None:
-    jobs = [Job(n=n, seed=seed, algo=algo) for algo in "ab" for n in (1, 2) for seed in (0, 1)]
+    jobs = [Job(n=n, seed=seed, algo=algo) for algo in "ab" for n in (1, 2) for seed in range(3)]
     root = write_sweep(tmp_path / "s", jobs)
     for number, job in enumerate(jobs):
         sign = (-1) ** (job.n + job.seed) if job.algo == "a" else 0  # cancels in the mean over n
         write_rows(root / str(number), [0.0, *[20.0] * 9], seconds=1 + 0.1 * sign)
     time = rows_of(compare.study(load(root)), "seconds to return").loc["overall"]
-    # Pairs' relative differences are 0.1 four times, 2 degrees; the mean of 2 pairs, 1 degree.
-    reach = 12.7062 * math.sqrt(4 * 0.01 / 2 / 2)
+    # Pairs' relative differences around 1 +- 1/30: squares sum to 0.0535, 4 degrees; the mean of
+    # 3 pairs has 2 degrees.
+    first, second = ([1 + 0.1 * (-1) ** (n + seed) for seed in range(3)] for n in (1, 2))
+    squares = sum(((np.array(a) / np.mean(a) - 1) ** 2).sum() for a in (first, second))
+    reach = 4.30265 * math.sqrt(squares / 4 / 3)
     assert time["ratio"] == pytest.approx(1)
     assert time["ratio_high"] == pytest.approx(math.exp(reach), rel=1e-4)
 
@@ -275,7 +279,7 @@ def test_single_runs_have_no_interval(tmp_path: Path) -> None:
     for name, end in (("a", 30.0), ("b", 60.0)):
         write_rows(write_run(tmp_path / name, Job()), [10.0, *[end] * 9])
     study = compare.study(load(tmp_path / "a", tmp_path / "b"))
-    assert "Final score: b - a = 30; one run a side says nothing about chance." in study.sentences
+    assert "Final score: b - a = 30; too few runs for an interval." in study.sentences
 
 
 def test_which_two_values() -> None:

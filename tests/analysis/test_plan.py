@@ -24,7 +24,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_short_run_is_planned_for_more_samplers(run: Path) -> None:
     study = plan.study(load(run), samplers=[1, 2, 8, 64], lag=[0, 1], cores=72)
-    table = study.table.set_index(["mode", "samplers"])
+    assert study.points is not None
+    table = study.points.set_index(["mode", "samplers"])
     assert table.loc[("lock-step", 1), "iteration_s"] == pytest.approx(2.0 + 0.5 + 0.02, rel=0.1)
     assert table.loc[("lock-step", 1), "speedup"] == 1
     # Of 1.9 s 60% steps lanes, 35% acts, 3% is other; a call is worth 2.3 and 36 lanes.
@@ -105,6 +106,7 @@ def test_a_run_without_timing_is_refused(tmp_path: Path) -> None:
 def test_one_setup_has_one_number_with_its_interval(run: Path) -> None:
     study = plan.study(load(run), samplers=[4], learners=2, lag=[0], machines=2, cores=8)
     (row,) = study.table.itertuples()
+    assert not any("Learning takes" in text for text in study.sentences)
     assert row.speedup_low < row.speedup < row.speedup_high
     said = next(text for text in study.sentences if text.startswith("In lock-step"))
     assert (
@@ -115,6 +117,12 @@ def test_one_setup_has_one_number_with_its_interval(run: Path) -> None:
 def test_the_best_change_is_named_first(run: Path) -> None:
     changes = [t for t in plan.study(load(run), samplers=[8], lag=[0]).sentences if "Next" in t]
     assert changes[0].startswith("  Next: sampler.max_lag=1 (")
+
+
+def test_where_learning_takes_most_of_a_round_it_is_named(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(serial=0.0, iterations=6, learn_s=9.0)])
+    said = plan.study(load(root), samplers=[1, 2], lag=[0]).sentences
+    assert any("of a round: fewer algo.epochs, a larger algo.minibatch_size" in t for t in said)
 
 
 def printed() -> list[str]:
@@ -140,7 +148,7 @@ def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
         )
         assert ended.returncode == 0, (line, ended.stderr)
     assert (tmp_path / "outputs" / "short" / "figures" / "plan.png").exists()
-    assert "(the spans of trace.csv)" in ended.stdout
+    assert "Planned: 1 learner, 2000 machines of 64 cores." in ended.stdout
 
 
 @pytest.mark.parametrize("samplers", [[1, 2], [1, 2, 4], [1, 1024]])

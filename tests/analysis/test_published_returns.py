@@ -132,8 +132,8 @@ def test_a_source_at_other_steps_is_not_counted(tmp_path: Path) -> None:
 
 
 def test_no_interval_reaches_beyond_possible_returns(tmp_path: Path) -> None:
-    root = write_sweep(tmp_path / "s", [Job(env="CartPole-v1", seed=seed) for seed in (0, 1)])
-    for seed, end in enumerate((480.0, 100.0)):
+    root = write_sweep(tmp_path / "s", [Job(env="CartPole-v1", seed=seed) for seed in range(3)])
+    for seed, end in enumerate((490.0, 100.0, 10.0)):
         set_columns(root / str(seed), return_mean=end)
         set_columns(root / str(seed), "eval", return_mean=end)
     for row in study(load(root)).table.itertuples():

@@ -126,11 +126,11 @@ def test_runs_with_one_evaluation_each_are_points(tmp_path: Path) -> None:
 
 
 def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
-    root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
-    for run, value in (("0", 100), ("1", 200)):
+    root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1, 2)])
+    for run, value in (("0", 100), ("1", 200), ("2", 200)):
         set_columns(root / run, return_mean=value)
     study = returns.study(load(root))
-    assert study.table["training_return_high"].item() > 500
+    assert study.table["training_return_high"].item() > 300
     low, high = study.figure.axes[0].get_ylim()
     assert (low, high) == pytest.approx((92, 208))
 
@@ -275,13 +275,14 @@ def test_runs_on_a_common_grid() -> None:
 def test_a_curve_says_how_many_runs_it_is_over() -> None:
     frame = rows([(0, 0), (10, 10)], [(2, 4), (6, 8)])
     grid = common_grid(frame, "x", "y", points=5)
-    found = curve(grid, on_grid(frame, "x", "y", grid))
+    values = on_grid(frame, "x", "y", grid)
+    found = curve(grid, values)
     np.testing.assert_array_equal(found.y, [3, 5, 7, 8, 10])
     assert found.runs.tolist() == [2, 2, 2, 1, 1]
-    assert (found.runs == 2).tolist() == [True, True, True, False, False]
-    assert (found.low[:3] < [2, 4, 6]).all()
-    assert (found.high[:3] > [4, 6, 8]).all()
-    assert np.isnan(found.low[3:]).all()
+    assert np.isnan(found.low).all()  # two values have one degree of freedom
+    found = curve(grid, np.concatenate([values, values[:1]]))
+    assert np.isfinite(found.low).tolist() == [True, True, True, False, False]
+    assert (found.low < found.y)[:3].all()
 
 
 def test_the_interquartile_mean_ignores_the_outlier() -> None:
@@ -291,13 +292,13 @@ def test_the_interquartile_mean_ignores_the_outlier() -> None:
 
 
 def test_a_band_ends_where_values_are_impossible() -> None:
-    """Two seeds with lags of 0 and 2 have a band from far below 0."""
+    """Seeds with lags of 0, 0 and 2 have a band from below 0."""
     grid = np.linspace(0, 1, 3)
-    values = np.array([[0.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
-    assert curve(grid, values).low.max() < -5
+    values = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [2.0, 2.0, 2.0]])
+    assert curve(grid, values).low.max() < -2
     found = curve(grid, values, within=possible_values("lag_mean"))
     assert (found.low == 0).all()
-    assert found.high.min() > 7
+    assert found.high.min() > 3
 
 
 def test_the_values_that_columns_can_have() -> None:

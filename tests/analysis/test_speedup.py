@@ -7,6 +7,7 @@ import pytest
 
 from tests.analysis.synthetic import Job, keep_rows, write_sweep
 from walle.analysis import speedup
+from walle.analysis.drawing import style
 from walle.analysis.measuring.groups import measure
 from walle.analysis.measuring.scores import first_reached, with_training
 from walle.analysis.runs import BadInputError, load
@@ -44,16 +45,16 @@ def test_warm_up_is_left_out_and_said(speedup_sweep: Path) -> None:
     with_it, without = (speedup.study(sweep, warmup=k) for k in (0, 1))
     assert with_it.table["seconds"].iloc[0] == pytest.approx(2 * 32 / 30, rel=0.05)
     assert without.table["seconds"].iloc[0] == pytest.approx(2, rel=0.05)
-    assert "every iteration counts" in with_it.sentences[0]
-    assert "the first iteration of each run is left out" in without.sentences[0]
+    assert "every iteration counts" in with_it.notes[0]
+    assert "the first iteration of each run is left out" in without.notes[0]
 
 
 def test_points_beyond_the_cores_are_marked_and_not_fitted(speedup_sweep: Path) -> None:
     sweep = load(speedup_sweep)
     study = speedup.study(sweep)
     assert study.table["oversubscribed"].tolist() == [False] * 4 + [True]
-    assert any("(1 of 5; --fit-all" in text for text in study.sentences)
-    assert not any("fit-all" in text for text in speedup.study(sweep, fit_all=True).sentences)
+    assert any("(1 of 5; --fit-all" in text for text in study.notes)
+    assert not any("fit-all" in text for text in speedup.study(sweep, fit_all=True).notes)
 
 
 def test_without_n_1_the_smallest_is_the_base_and_said(tmp_path: Path) -> None:
@@ -65,12 +66,18 @@ def test_without_n_1_the_smallest_is_the_base_and_said(tmp_path: Path) -> None:
     assert "over sampler.n=2" in study.figure.axes[0].get_ylabel()
 
 
-def test_one_seed_only_is_said(tmp_path: Path) -> None:
-    root = write_sweep(tmp_path / "s", [Job(n=n) for n in (1, 2)])
-    study = speedup.study(load(root))
-    assert any("one run only (2 points)" in text for text in study.sentences)
-    row = study.table.iloc[1]
-    assert row["speedup_low"] < row["speedup"] < row["speedup_high"]
+def test_two_points_of_one_seed_are_points_without_law_and_interval(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(n=n, serial=0.0, noise=0.0) for n in (1, 2)])
+    study = speedup.study(load(root), end_to_end=True)
+    assert study.sentences[0] == (
+        "2 samplers collect 2 times as fast as 1; learning now takes 33% of a round."
+    )
+    assert "1 seed have no interval: add seed=0,1,2" in study.sentences[1]
+    assert study.table[["seconds_low", "speedup_low", "speedup_high"]].isna().all(axis=None)
+    assert not any("Amdahl" in t or "Whole rounds" in t for t in (*study.sentences, *study.notes))
+    lines = [line for axes in study.figure.axes for line in axes.get_lines()]
+    assert max(len(line.get_xdata()) for line in lines) == 2  # the ideal
+    assert not [line for line in lines if line.get_gid() == style.INTERVAL]
 
 
 def test_one_worker_count_only(tmp_path: Path) -> None:

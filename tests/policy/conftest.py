@@ -22,14 +22,14 @@ def settings(algorithm):
     """Few epochs and small minibatches for on-policy algorithms, early learning for the others."""
     if algorithm in OFF_POLICY:
         return [f"algo={algorithm}", "algo.learning_starts=64", "algo.updates_per_step=0.1"]
-    epochs = ["algo.epochs=2"] if algorithm in ("ppo", "ppo_kl") else []
+    epochs = ["algo.epochs=2"] if algorithm in ("ppo", "ppo_kl", "pqn") else []
     modes = ["sampler=process", "sampler.n=1", "sampler.max_lag=null"] if algorithm == "a3c" else []
     return [f"algo={algorithm}", *epochs, *modes]
 
 
 # By name: what is trained.
 RUNS = {
-    name: [*settings(name), "env=cartpole" if name == "dqn" else "env=pendulum"]
+    name: [*settings(name), "env=cartpole" if name in ("dqn", "pqn") else "env=pendulum"]
     for name in REGISTRY
 }
 RUNS |= {

@@ -44,8 +44,8 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path):
             client.execute_cell(cell, i)
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     text = "".join(output.get("text", "") for output in shown)
-    assert "4 of 4 jobs are complete" in text
-    assert text.count("50 episodes") == 4
+    assert "6 of 6 jobs are complete" in text
+    assert text.count("50 episodes") == 6
     assert "sampler.m is not a setting; did you mean 'sampler.n'?" in text
     pictures = [key for output in shown for key in output.get("data", {}) if "image" in key]
     assert pictures == ["image/png", "image/gif"]

@@ -71,7 +71,8 @@ def test_a_checkpoint_without_the_plain_values_gives_the_same_policy(trained, tm
     assert state.pop("policy")["kind"] == {
         **dict.fromkeys(RUNS, "stochastic"),
         **dict.fromkeys(OFF_POLICY, "deterministic"),
-        **{"sac": "squashed", "own_net": "squashed", "dqn": "epsilon_greedy"},
+        **dict.fromkeys(("sac", "xqc", "own_net"), "squashed"),
+        **dict.fromkeys(("dqn", "pqn"), "epsilon_greedy"),
     }.get(name)
     checkpoint.save(tmp_path / "c" / "old.pt", state)
     new, old = (

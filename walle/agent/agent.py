@@ -62,7 +62,8 @@ class Agent:
         self._is_unfinished = False  # whether an evaluation was interrupted, or the run was stopped
         self._is_long = True  # whether updates may last a second, so that signals undo them
         self.sampling.events.listen(self.recorder.news)
-        self.recorder.progress.doing = lambda: f"round {self.iteration + 1}: {self.timer}"
+        self._at = "starting"
+        self.recorder.progress.doing = lambda: f"{self._at}: {self.timer}"
 
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
@@ -114,6 +115,7 @@ class Agent:
         self.recorder.say(line)
 
     def _iterate(self, total_steps: int, signals: Signals) -> None:
+        self._at = f"round {self.iteration + 1}"
         self.timer.switch("wait_experience")
         before = self.state_dict() if self.undo or self._is_long else None
         before = as_data(before) if self._is_long else before  # an update may change its tensors
@@ -134,7 +136,9 @@ class Agent:
         self.env_steps += round_.rollout.env_steps
         self.iteration += 1
         try:
-            if self.evaluation_is_due(self.env_steps) or self.env_steps >= total_steps:
+            last = self.env_steps >= total_steps
+            if self.evaluation_is_due(self.env_steps) or last:
+                self._at = "last evaluation" if last else self._at
                 self._evaluate(signals)
         except Exception as error:  # noqa: BLE001 - raised when the iteration is complete
             failed = error
@@ -190,6 +194,7 @@ class Agent:
             return
         with self.timer.section("evaluate"), self.sampling.busy(), suppress(Interrupted):
             self._is_unfinished = True
+            self.recorder.progress.look(self.env_steps)
             snapshot = self.algorithm.snapshot()
             with signals.breaking_off(), self.watchdog.over("the evaluation"):
                 evaluation = self.evaluator.evaluate(snapshot, self._evaluations, signals.arrived)

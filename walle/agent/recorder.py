@@ -260,7 +260,9 @@ class Recorder:
             self.trace.write(spans)
         for sink in self.sinks:
             sink.iteration(row, info)
-        self.progress.show(row, self.eval_mean)
+        spent = {"start-up": seconds["other"]} if seconds["compile"] else {}
+        spent |= {"compile": seconds["compile"], "evaluate": seconds["evaluate"]}
+        self.progress.show(row, self.eval_mean, spent)
 
     def evaluation(self, env_steps: int, evaluation: Evaluation) -> None:
         """Writes an evaluation's row."""
@@ -316,6 +318,7 @@ class Progress:
             kind = "bar" if sys.stderr.isatty() else "lines"
         self._kind, self._total, self._every_s = kind, total_steps, every_s
         self._next = self._shown = time.monotonic()
+        self._wait_s = min(1.0, every_s)  # until the first line; then `every_s`
         self.doing: Callable[[], str] = str  # describes what the agent does, and since when
         self._closed = threading.Event()
         if kind == "bar":
@@ -337,26 +340,31 @@ class Progress:
             self._watcher.start()
 
     def _watch(self) -> None:
-        while not self._closed.wait(self._every_s):
-            if self._kind == "bar" and time.monotonic() - self._shown > self._every_s:
+        while not self._closed.wait(self._wait_s if self._kind == "bar" else self._every_s):
+            if self._kind == "bar" and time.monotonic() - self._shown > self._wait_s:
                 self._bar.update(self._task, description=self.doing())
-            elif time.monotonic() - self._shown > self._every_s:
+            elif self._kind == "lines" and time.monotonic() - self._shown > self._every_s:
                 print(self.doing(), flush=True)
+
+    def look(self, env_steps: int) -> None:
+        """Shows on the bar at once what the agent does after so many steps."""
+        if self._kind == "bar":
+            self._bar.update(self._task, completed=env_steps, description=self.doing())
 
     def say(self, line: str) -> None:
         """Prints a line on stdout at once."""
         if self._kind in ("bar", "lines"):
             print(line, flush=True)
 
-    def show(self, row: Row, eval_mean: float | None) -> None:
-        """Shows a row of iterations.csv, and the mean return of the last evaluation."""
-        self._shown = time.monotonic()
+    def show(self, row: Row, eval_mean: float | None, spent: Mapping[str, float]) -> None:
+        """Shows a row of iterations.csv, the last evaluation and seconds `spent` besides."""
+        self._shown, self._wait_s = time.monotonic(), self._every_s
         if self._kind == "bar":
-            text = describe(row, eval_mean, self._bar.console.width - _BESIDE)
+            text = describe(row, eval_mean, spent, self._bar.console.width - _BESIDE)
             self._bar.update(self._task, completed=row["env_steps"], description=text)
         elif self._kind == "lines" and time.monotonic() >= self._next:
             self._next = time.monotonic() + self._every_s
-            text = describe(row, eval_mean)
+            text = describe(row, eval_mean, spent)
             print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
 
     def close(self) -> None:
@@ -368,19 +376,19 @@ class Progress:
             self._bar.stop()
 
 
-def describe(row: Row, eval_mean: float | None, width: float = math.inf) -> str:
-    """The returns, the speed and the shares of collecting and learning, as a text.
+def describe(
+    row: Row, eval_mean: float | None, spent: Mapping[str, float], width: float = math.inf
+) -> str:
+    """The returns, what was `spent` from 1% of the time on, the speed, and the other shares.
 
     If `width` is too small for all parts, the last ones are left out; the first one stays.
     """
-    mean = row["return_mean"]
-    parts = [] if eval_mean is None else [f"eval {return_text(eval_mean)}"]
-    parts += [
-        f"return {return_text(None if mean is None else float(mean))}",
-        f"{row['env_steps_per_s']:,.0f} steps/s",
-        f"collect {row['collect_share']:.0%}",
-        f"learn {row['learn_share']:.0%}",
-    ]
+    means = {"eval": eval_mean, "return": row["return_mean"]}
+    parts = [f"{name} {return_text(float(x))}" for name, x in means.items() if x is not None]
+    shares = {name: seconds / float(row["iteration_s"] or 1) for name, seconds in spent.items()}
+    parts += [f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.01]
+    parts.append(f"{row['env_steps_per_s']:,.0f} steps/s")
+    parts += [f"{name} {row[f'{name}_share']:.0%}" for name in ("collect", "learn")]
     while len(parts) > 1 and len("  ".join(parts)) > width:
         parts.pop()
     return "  ".join(parts)

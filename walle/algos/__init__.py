@@ -18,6 +18,7 @@ REGISTRY = {
     "trpo": "walle.algos.on_policy.trpo:TRPO",
     "a2c": "walle.algos.on_policy.a2c:A2C",
     "a3c": "walle.algos.on_policy.a3c:A3C",
+    "pqn": "walle.algos.on_policy.pqn:PQN",
     "ddpg": "walle.algos.off_policy.ddpg:DDPG",
     "td3": "walle.algos.off_policy.td3:TD3",
     "sac": "walle.algos.off_policy.sac:SAC",

@@ -10,7 +10,7 @@ import gymnasium as gym
 import torch
 
 from walle.algos.engines import MODES
-from walle.errors import check_bounds, one_of
+from walle.errors import ConfigError, check_bounds, one_of
 from walle.learning.replay import Replay
 from walle.learning.step import Divisible
 from walle.nets.factory import NetSettings
@@ -125,6 +125,16 @@ class Capabilities(NamedTuple):
     replay: bool = False
     images: bool = False
     asymmetric: bool = False
+
+
+def check_discrete(name: str, space: ActionSpace) -> None:
+    """Refuses other than discrete actions, for an algorithm of that name with action values."""
+    if not isinstance(space, gym.spaces.Discrete):
+        fix = "sac or ppo" if isinstance(space, gym.spaces.Box) else "ppo"
+        raise ConfigError(
+            f"algo={name} needs Discrete actions, because it compares the values of all of them; "
+            f"this environment has actions {space}: use algo={fix}"
+        )
 
 
 def copy_entries(into: dict[str, Any], state: dict[str, Any], paths: Sequence[str]) -> Any:

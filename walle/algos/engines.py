@@ -142,7 +142,7 @@ def actor_critic(algorithm: Any) -> Any:
     s, net, problem = algorithm.settings, algorithm.net, algorithm.problem
     actions = algorithm.policy.action_dim
     policy = widths(algorithm.policy.layout)
-    critic = widths(net.q_functions(problem, actions, 1).layout)
+    critic = widths(net.q_functions(problem, actions, 1, algorithm.outputs).layout)
     return ActorCritic(
         policy=ints(policy),
         critic=ints(critic),

@@ -52,9 +52,9 @@ def list_text(texts: Sequence[str]) -> str:
 
 
 def return_text(mean: float | None) -> str:
-    """A return as `1,234.5`; two digits below one (`-0.036`, not `-0.0`); `-` for None."""
+    """A return as `1,234.5`; two digits below one (`-0.036`, not `-0.0`); empty for None."""
     if mean is None:
-        return "-"
+        return ""
     return f"{mean:,.1f}" if abs(mean) >= 1 else f"{mean:.2g}"
 
 

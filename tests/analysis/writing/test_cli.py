@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,7 +20,6 @@ from walle.analysis import (
     compare,
     iteration_time,
     lag,
-    plot,
     published_returns,
     report,
     returns,
@@ -36,7 +37,6 @@ FIGURES: dict[str, Main] = {
     "iteration_time": iteration_time.main,
     "time_percentage": time_percentage.main,
     "returns": returns.main,
-    "plot": plot.main,
     "lag": lag.main,
     "compare": compare.main,
 }
@@ -68,7 +68,7 @@ def test_without_an_argument_the_newest_sweep_is_taken_and_named(
     figure = {"iteration_time": "collect_time"}.get(name, name)
     assert f"figure:  multirun/speedup/figures/{figure}.png" in out
     assert "15 of 15 runs used." in out
-    assert f"runs:    {fingerprint(load(here / 'multirun' / 'speedup').runs)} (SHA-256" in out
+    assert re.search(r"\([1-9] more notes?: --notes\)", out) or "SHA-256" in out
     figures = here / "multirun" / "speedup" / "figures"
     assert (figures / f"{figure}.png").read_bytes().startswith(b"\x89PNG")
     assert len(pd.read_csv(figures / f"{figure}.csv")) > 0
@@ -87,6 +87,22 @@ def test_the_same_data_give_the_same_bytes(here: Path) -> None:
     for name in ("a.svg", "b.svg"):
         assert speedup.main(["-o", name]) == 0
     assert Path("a.svg").read_bytes() == Path("b.svg").read_bytes()
+
+
+def test_all_notes_are_printed_when_asked_for(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = here / "multirun" / "speedup" / "manifest.json"
+    notes = ["Core 1 was slow.", "Other programs ran."]
+    file.write_text(json.dumps({"launches": [{"machine": {"notes": notes}}]}))
+    assert speedup.main([]) == 0
+    short = capsys.readouterr().out
+    assert "Core 1 was slow. (" in short
+    assert "Other programs ran." not in short
+    assert speedup.main(["--notes"]) == 0
+    whole = capsys.readouterr().out
+    assert "Core 1 was slow.\nOther programs ran.\nWarm-up: the first" in whole
+    assert f"SHA-256 of all run.json: {fingerprint(load(file.parent).runs)}." in whole
 
 
 def test_a_title(here: Path) -> None:
@@ -232,3 +248,22 @@ def test_a_run_whose_rows_are_all_broken(
     for script in FIGURES.values():
         assert script([str(root)]) == 0
     assert "broken rows of iterations.csv left out" in capsys.readouterr().out
+
+
+def test_a_figure_for_a_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [Job(algo=algo, seed=s, iterations=5) for algo in ("ppo", "trpo") for s in (0, 1)]
+    root, file = write_sweep(tmp_path / "s", jobs), tmp_path / "f.svg"
+    command = [str(root), "--by", "algo=ppo,trpo", "--width", "85mm", "-o", str(file)]
+    assert compare.main([*command, "--labels", "ppo=PPO", "trpo=TRPO", "--xlabel", "ratio"]) == 0
+    text = file.read_text()
+    assert 'width="240.94' in text  # points
+    assert "<!-- ratio -->" in text  # of every axis
+    assert "TRPO" not in text
+    assert compare.main([*command, "--labels", "ppo=PPO", "trpo=TRPO"]) == 0
+    assert "<!-- speed, TRPO / PPO -->" in file.read_text()
+    capsys.readouterr()
+    assert compare.main([*command, "--labels", "pqo=PPO"]) == 2
+    assert "--labels pqo=PPO: not in the figure: 'pqo'; write OLD=NEW" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        compare.main([*command, "--width", "8.5cm"])
+    assert "'8.5cm' is not a whole number of at least 30" in capsys.readouterr().err

@@ -42,6 +42,11 @@ CASES = {
     "one action": ("env=inverted_pendulum",),
     "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
     "discrete actions": ("env=cartpole", "algo.entropy_weight=0.01"),
+    "action values": ("algo=pqn", "env=cartpole", "algo.minibatch_size=100"),
+    "action values, once": (
+        *("algo=pqn", "env=acrobot", "algo.recompute_targets=false", "algo.max_grad_norm=0.01"),
+        *("learner.shards=2", "net.activation=relu"),
+    ),
     "scale of the state": ("net.scale=state", "algo.entropy_weight=0.01"),
     "normalised advantages, once": (
         "algo.normalize_advantages=true",
@@ -189,6 +194,7 @@ SHARDS = ("learner.shards=4",)
         (SHARDS, (2, 3, 4)),
         ((*SHARDS, *CASES["target KL"]), (2, 3, 4)),
         ((*SHARDS, *CASES["last minibatch smaller"]), (2, 3, 4)),
+        ((*SHARDS, *CASES["action values"]), (2, 3)),
     ],
     ids=str,
 )

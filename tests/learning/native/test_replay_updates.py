@@ -32,6 +32,20 @@ CASES = {
     "sac, tanh": ("algo=sac", "env=pendulum", "net.activation=tanh", "algo.adam_beta1=0.9"),
     "sac, wide": ("algo=sac", "env=gym", "env.id=tests.toy:Wide-v0"),
     "sac, shards": ("algo=sac", "env=hopper", "learner.shards=4"),
+    "xqc": ("algo=xqc", "env=hopper"),
+    "xqc, no hidden layers": (
+        *("algo=xqc", "env=hopper", "net.policy_hidden=[]", "net.critic_hidden=[]"),
+        "algo.target_entropy=-1",
+    ),
+    "xqc, odd widths": (
+        *("algo=xqc", "env=hopper", "net.policy_hidden=[7,1]", "net.critic_hidden=[9,20,33]"),
+        "algo.policy_delay=2",
+    ),
+    "xqc, many rows": (
+        *("algo=xqc", "env=hopper", "algo.minibatch_size=198", "algo.tau=0.1", "learner.shards=3"),
+    ),
+    "xqc, tanh": ("algo=xqc", "env=pendulum", "net.activation=tanh"),
+    "xqc, wide": ("algo=xqc", "env=gym", "env.id=tests.toy:Wide-v0"),
     "td3": ("algo=td3", "env=hopper"),
     "td3, three updates a block": ("algo=td3", "env=hopper", "algo.policy_delay=3"),
     "td3, shards": ("algo=td3", "env=hopper", "learner.shards=3"),
@@ -40,7 +54,7 @@ CASES = {
 }
 WINDY = ("env=gym", "env.id=tests.toy:Windy-v0", "env.critic_keys=[place,wind]")
 WINDY = (*WINDY, "env.policy_keys=[target,place]", "learner.shards=2")
-CASES |= {f"{name}, other keys": (f"algo={name}", *WINDY) for name in ("sac", "td3")}
+CASES |= {f"{name}, other keys": (f"algo={name}", *WINDY) for name in ("sac", "xqc", "td3")}
 DQN = ("algo=dqn", "env=cartpole", "algo.max_grad_norm=0.1", "algo.target_interval=3")
 CASES |= {
     "dqn": DQN,
@@ -48,7 +62,7 @@ CASES |= {
     "dqn, tanh, a soft target": (*DQN, "net.activation=tanh", "algo.tau=0.5"),
     "dqn, shards": (*DQN, "learner.shards=3", "algo.schedule=constant"),
 }
-BLOCKS = 20
+UPDATES = 20
 
 
 @cache
@@ -70,7 +84,7 @@ def test_the_numbers_are_those_of_eager_updates(case):
     native.warm_up()
     assert isinstance(native.updates, NativeUpdates)
     before = leaves(eager.state)
-    inputs = drawn(eager, BLOCKS)
+    inputs = drawn(eager, UPDATES // eager.updates_per_block)
     expected, found = eager.learn(*inputs), native.learn(*inputs)
     torch.testing.assert_close(
         torch.stack(found), torch.stack(expected), atol=2e-4, rtol=2e-4, equal_nan=True
@@ -81,7 +95,7 @@ def test_the_numbers_are_those_of_eager_updates(case):
         assert not torch.equal(ours, start)
 
 
-@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
+@pytest.mark.parametrize("case", ["sac", "xqc", "td3", "ddpg", "dqn"])
 def test_updates_one_by_one_and_at_once_have_the_same_bits(case):
     at_once, one_by_one = made(case), made(case)
     inputs = drawn(at_once, 5)
@@ -94,7 +108,7 @@ def test_updates_one_by_one_and_at_once_have_the_same_bits(case):
     assert all(map(torch.equal, leaves(at_once.state), leaves(one_by_one.state)))
 
 
-@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
+@pytest.mark.parametrize("case", ["sac", "xqc", "td3", "ddpg", "dqn"])
 def test_the_bits_do_not_depend_on_the_number_of_learners(case):
     torch.set_num_threads(1)
 
@@ -144,14 +158,14 @@ def test_minibatches_of_another_shape_are_refused():
         algorithm.native_updates().run(algorithm.state, minibatches[:, :, 1:], noise)
 
 
-@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
+@pytest.mark.parametrize("case", ["sac", "xqc", "td3", "ddpg", "dqn"])
 @pytest.mark.parametrize("times", [0, 2])
 def test_a_state_of_another_length_is_refused(case, times):
     algorithm = made(case)
     inputs, updates = drawn(algorithm, 2), algorithm.native_updates()
     tensors = leaves(algorithm.state)
     for i, tensor in enumerate(tensors):
-        other = tensor.repeat(times)  # of a number too: a vector
+        other = tensor.flatten().repeat(times)
         state = rebuild(algorithm.state, iter([*tensors[:i], other, *tensors[i + 1 :]]))
         with pytest.raises(ValueError, match=r"expected the shape .*, got"):
             updates.run(state, *inputs)
@@ -160,7 +174,7 @@ def test_a_state_of_another_length_is_refused(case, times):
             updates.run(fewer, *inputs)
 
 
-@pytest.mark.parametrize("case", ["sac", "td3", "ddpg", "dqn"])
+@pytest.mark.parametrize("case", ["sac", "xqc", "td3", "ddpg", "dqn"])
 def test_rows_and_noise_of_another_width_are_refused(case):
     algorithm = made(case)
     (minibatches, noise), updates = drawn(algorithm, 2), algorithm.native_updates()

@@ -28,14 +28,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import gymnasium as gym
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.algos.base import Capabilities, Problem
+from walle.algos.base import Capabilities, Problem, check_discrete
 from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample
-from walle.errors import ConfigError, one_of, positive, within
+from walle.errors import one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.library import ACTIVATIONS, ints, widths
@@ -73,12 +72,7 @@ class DQN(OffPolicy):
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""
-        if not isinstance(space := problem.action_space, gym.spaces.Discrete):
-            fix = "sac or ppo" if isinstance(space, gym.spaces.Box) else "ppo"
-            raise ConfigError(
-                f"algo={settings.name} needs Discrete actions, because it compares the values of "
-                f"all of them; this environment has actions {space}: use algo={fix}"
-            )
+        check_discrete(settings.name, problem.action_space)
         self.policy_factory = net.policy_factory(problem, "epsilon_greedy")
         self.policy: EpsilonGreedyPolicy = self.policy_factory()
         generator = problem.generator()

@@ -33,6 +33,7 @@ from walle.algos.off_policy.sac import SAC, SACSettings
 from walle.errors import ConfigError, positive
 from walle.learning import losses
 from walle.learning.adam import TrainState
+from walle.learning.native.replay_updates import NativeUpdates
 from walle.learning.step import Stage, gradient_of
 from walle.nets.factory import NetSettings
 from walle.nets.normalize import RewardNormalizer
@@ -101,9 +102,11 @@ class XQC(SAC):
             critic_moments=self.normed_critic.initial_moments().to(policy.device),
         )
 
-    def parts(self) -> list[engines.Part]:
-        """See `OffPolicy`; the library in C++ does not have these networks."""
-        return [part._replace(load=None) for part in super().parts()]
+    def native_updates(self) -> NativeUpdates:
+        """See `OffPolicy`."""
+        parts, block = engines.actor_critic(self), self.updates_per_block
+        rest = parts, self.target_entropy, _BOUND, block
+        return NativeUpdates("xqc", *rest, shapes=self.shapes, metrics=5)
 
     @property
     def updates_per_block(self) -> int:

@@ -104,12 +104,14 @@ class OnPolicy(ABC):
         improve: passes over a round with `optimizer`, see `Passes.improve`.
         gae_lambda: λ of the advantages; from the settings unless a subclass changes it.
         learned: the entries of `state_dict` with networks and normalisers, see `Algorithm`.
+        kind: of the policy, see `nets.factory.PolicySpec`.
         team: the learners that take the gradient steps together.
     """
 
     capabilities: ClassVar[Capabilities]
     replay = None
     learned: ClassVar[tuple[str, ...]] = ("vector", "normalizers.obs", "normalizers.reward.moments")
+    kind: ClassVar[str] = "stochastic"
     adam_settings = AdamSettings()
     optimizer: Any
     improve: Callable[..., Learned]
@@ -117,7 +119,7 @@ class OnPolicy(ABC):
     def __init__(self, settings: Any, net: NetSettings, problem: Problem) -> None:
         """Makes the policy and draws its initial parameters."""
         self.settings, self.problem, self.net = settings, problem, net
-        self.policy_factory = net.policy_factory(problem)
+        self.policy_factory = net.policy_factory(problem, self.kind)
         self.policy: StochasticPolicy = self.policy_factory()
         self.generator = problem.generator()
         self.normalizers = Normalizers(
@@ -286,13 +288,17 @@ class OnPolicyActorCritic(OnPolicy):
     ) -> None:
         """Draws the initial parameters, the policy's before the critic's."""
         super().__init__(settings, net, problem)
-        self.critic = net.critic(problem)
-        self.networks = PolicyAndCritic(self.policy, self.critic)
-        critic = self.critic.init(self.generator).to(problem.device)
-        self.vector = torch.cat([self.vector, critic])
+        self.add_critic()
         self.adam = AdamState.zeros_like(self.vector)
         self.rows = make_rows(self.policy, net, minibatch_size)
         self.improve = self.improve_in_pytorch
+
+    def add_critic(self) -> None:
+        """Makes the critic and appends its initial parameters to the policy's."""
+        self.critic = self.net.critic(self.problem)
+        self.networks = PolicyAndCritic(self.policy, self.critic)
+        critic = self.critic.init(self.generator).to(self.problem.device)
+        self.vector = torch.cat([self.vector, critic])
 
     def improve_networks(
         self, experience: Experience, **passes: Any

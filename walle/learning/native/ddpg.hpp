@@ -20,7 +20,7 @@ class DDPG : public ActorCritic {
         is_smoothed_(smoothing != nullptr),
         smoothing_(smoothing ? *smoothing : Smoothing{}),
         updates_(updates),
-        policy_target_(zeros(policy_size())) {}
+        policy_target_(zeros(policy_size_)) {}
 
   void copy_state(float *const *fields, bool to_python) override {
     ActorCritic::copy_state(fields, to_python);
@@ -40,8 +40,8 @@ class DDPG : public ActorCritic {
         loss += numbers[0], value += numbers[1], last = rows;
       }
       if (!move_policy(last, noise, team, policy)) return false;
-      polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size(), settings_.tau);
-      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size(), settings_.tau);
+      polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size_, settings_.tau);
+      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_, settings_.tau);
       metrics[0] = loss / float(updates_), metrics[1] = policy[0];
       metrics[2] = value / float(updates_);
     }
@@ -59,7 +59,7 @@ class DDPG : public ActorCritic {
         float &action = action_.panels.at(i, a);
         action = clamp(action + clamp(smoothing_.scale * *noise, -limit, limit), -1.0f, 1.0f);
       }
-    write_pairs(next_obs, count);
+    write_pairs(next_obs, count, pair_);
     for (MLP &critic : critics_) critic.forward(pair_.panels, critic_target_.get(), count);
     for (int i = 0; i < count; i++) {
       const Transition t = transition(rows + i * row_size());
@@ -71,7 +71,7 @@ class DDPG : public ActorCritic {
   void add_policy_gradient(const float *rows, const float *, int count, bool add,
                            float *to) override {
     act(rows, policy_state_.parameters(), count);
-    write_pairs(rows, count);
+    write_pairs(rows, count, pair_);
     MLP &critic = critics_[0];
     critic.forward(pair_.panels, critic_state_.parameters(), count);
     float values = 0;
@@ -87,7 +87,7 @@ class DDPG : public ActorCritic {
             pair_error_.panels.at(i, critic_obs_ + a) * (1 - action * action);
       }
     policy_.backward(obs_.panels, add, to, count);
-    add_numbers(to + policy_size(), -values, values, add);
+    add_numbers(to + policy_size_, -values, values, add);
   }
 
   // Actions tanh μ(s) at a block of observations.

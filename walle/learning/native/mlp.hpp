@@ -30,12 +30,12 @@ inline Floats zeros(long count) {
   return Floats(static_cast<float *>(memory));
 }
 
-// Up to BLOCK rows of numbers.
+// Rows of numbers, BLOCK by default.
 struct Block {
   // `read` takes the columns from `begin` on of rows of `width`; by default a row has `cols`.
-  explicit Block(int cols, int begin = 0, int width = 0)
-      : memory(zeros(Panels::size(BLOCK, cols))),
-        panels(memory.get(), BLOCK, cols),
+  explicit Block(int cols, int begin = 0, int width = 0, int rows = BLOCK)
+      : memory(zeros(Panels::size(rows, cols))),
+        panels(memory.get(), rows, cols),
         last_lanes(first_lanes((cols - 1) % LANES + 1)),
         begin(begin),
         width(width ? width : cols) {}
@@ -92,6 +92,15 @@ class MLP {
   long end() const { return end_; }  // where the packed parameters end
   const Panels &output() const { return values_.back().panels; }
   const Panels &output_error() const { return errors_.back().panels; }
+
+  Panels weights(int i, const float *packed) const {
+    const Layer &layer = layers_[i];
+    float *begin = const_cast<float *>(packed) + layer.weights;
+    return layer.is_row() ? Panels(begin, 1, layer.inputs)
+                          : Panels(begin, layer.inputs, layer.outputs);
+  }
+
+  float *biases(int i, float *packed) const { return packed + layers_[i].biases; }
 
   // Computes `output` for the first `rows` rows of `input`, at most BLOCK.
   void forward(const Panels &input, const float *parameters, int rows) {
@@ -188,13 +197,6 @@ class MLP {
       apply(to, values, rows, [](Vector e, Vector y) { return e * (1.0f - y * y); });
     else
       apply(to, values, rows, [](Vector e, Vector y) { return y <= 0.0f ? Vector{} : e; });
-  }
-
-  Panels weights(int i, const float *packed) const {
-    const Layer &layer = layers_[i];
-    float *begin = const_cast<float *>(packed) + layer.weights;
-    return layer.is_row() ? Panels(begin, 1, layer.inputs)
-                          : Panels(begin, layer.inputs, layer.outputs);
   }
 
   Activation activation_;

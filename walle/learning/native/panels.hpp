@@ -81,25 +81,30 @@ inline void product_tile(const Panels &a, int row, const float *b, int b_width, 
 
 template <int V, int M = PRODUCT_ROWS>
 inline void product_panel(const Panels &a, int row, int rows, const float *b, int b_width,
-                          const float *bias, const Panels &c, float *to) {
+                          const float *bias, float *to) {
   if constexpr (M > 0) {
     for (; row + M <= rows; row += M)
-      product_tile<M, V>(a, row, b, b_width, bias, to + long(row) * c.width, c.width);
-    if (row < rows) product_panel<V, M - 1>(a, row, rows, b, b_width, bias, c, to);
+      product_tile<M, V>(a, row, b, b_width, bias, to + long(row) * b_width, b_width);
+    if (row < rows) product_panel<V, M - 1>(a, row, rows, b, b_width, bias, to);
   }
 }
 
-// C = A B + bias for the first `rows` rows of A and C; without a bias if `bias` is null.
-inline void product(const Panels &a, const Panels &b, const float *bias, const Panels &c,
-                    int rows) {
+// Writes a panel, whose first column is `first`, of A B + bias, for the rows from `row` on.
+inline void panel_product(const Panels &a, const Panels &b, int first, const float *bias, float *to,
+                          int rows, int row = 0) {
   static const float zero[2 * LANES] = {};
-  for (int first = 0; first < b.cols; first += b.width) {
-    const float *added = bias ? bias + first : zero;
-    if (b.width > LANES)
-      product_panel<2>(a, 0, rows, b.panel(first), b.width, added, c, c.panel(first));
-    else
-      product_panel<1>(a, 0, rows, b.panel(first), b.width, added, c, c.panel(first));
-  }
+  const float *added = bias ? bias + first : zero;
+  if (b.width > LANES)
+    product_panel<2>(a, row, rows, b.panel(first), b.width, added, to);
+  else
+    product_panel<1>(a, row, rows, b.panel(first), b.width, added, to);
+}
+
+// C = A B + bias for the rows of A and C from `row` to before `rows`; without a bias if it is null.
+inline void product(const Panels &a, const Panels &b, const float *bias, const Panels &c, int rows,
+                    int row = 0) {
+  for (int first = 0; first < b.cols; first += b.width)
+    panel_product(a, b, first, bias, c.panel(first), rows, row);
 }
 
 // Writes or adds M rows and V vectors of A' B; `a` points to the first of M columns of A.

@@ -148,6 +148,7 @@ enum Objective {
   CLIP = 0,             // -min(ρ A, clip(ρ) A) - c_h H
   POLICY_GRADIENT = 1,  // -A log π - c_h H
   KL_PENALTY = 2,       // -ρ A + β k + η max(0, k - 2 target)², where k = E[KL(old || new)]
+  ACTION_VALUE = 3,     // (Q(s, a) - target)², of a policy that is its own critic
 };
 
 struct Loss {
@@ -184,6 +185,7 @@ class Passes {
         critic_(n.critic, n.critic_layers, Activation(n.activation),
                 own_at_ + Panels::padded(own_)),
         has_critic_(n.critic_layers > 0),
+        outputs_(has_critic_ ? 1 : n.policy[n.policy_layers]),
         size_(critic_.end()),
         shards_(shards, size_ + NUMBERS),
         parameters_(zeros(size_)),
@@ -226,8 +228,13 @@ class Passes {
       const long first = block * BLOCK;
       const int count = int(std::min(round.states_count - first, long(BLOCK)));
       seen_.read(round.states, round.states_count, nullptr, first, count);
-      critic_.forward(seen_.panels, parameters_.get(), count);
-      for (int i = 0; i < count; i++) values[first + i] = critic_.output().at(i, 0);
+      MLP &network = has_critic_ ? critic_ : policy_;
+      network.forward(seen_.panels, parameters_.get(), count);
+      for (int i = 0; i < count; i++) {
+        float most = network.output().at(i, 0);  // the only one of a critic
+        for (int k = 1; k < outputs_; k++) most = std::max(most, network.output().at(i, k));
+        values[first + i] = most;
+      }
     }
     shards_.spent.divided += seconds_now() - began;
     if (team && !shards_.meet(team)) return false;
@@ -340,7 +347,12 @@ class Passes {
     const Densities now = distribution_->densities(batch, first, row, count);
     const Vector advantage = batch.column(batch.rows.advantage, first, count);
     Vector slope = -advantage * weight;
-    if (loss_.objective == POLICY_GRADIENT) {
+    if (loss_.objective == ACTION_VALUE) {
+      const Vector target = batch.column(batch.rows.target, first, count);
+      const Vector error = only(there, now.log_prob - target);
+      slope = 2 * weight * error;
+      numbers[VALUE_LOSS] += error * error;
+    } else if (loss_.objective == POLICY_GRADIENT) {
       numbers[POLICY_LOSS] -= only(there, now.log_prob) * advantage;
     } else {
       const Vector log_ratio =
@@ -400,6 +412,7 @@ class Passes {
   long own_at_;  // where they begin
   MLP critic_;
   bool has_critic_;
+  int outputs_;  // whose largest is the value of a state
   long size_;  // of all parameters
   Shards shards_;
   const float *gradient_ = nullptr;  // of the last minibatch

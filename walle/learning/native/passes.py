@@ -26,6 +26,7 @@ from walle.nets.policies import (
     MultiCategoricalPolicy,
     StateScalePolicy,
 )
+from walle.nets.replay_policies import EpsilonGreedyPolicy
 
 NAMES = ("loss", "grad_norm", "kl", "clip_fraction", "policy_loss", "value_loss", "entropy")
 CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`
@@ -35,13 +36,15 @@ KINDS: dict[type, int] = {
     CategoricalPolicy: 2,
     MultiCategoricalPolicy: 2,
     BernoulliPolicy: 3,
+    EpsilonGreedyPolicy: 4,
 }
 # Each objective of `passes.cpp`, and the names of the numbers that PyTorch returns for it.
-OBJECTIVES = {"clip": 0, "policy_gradient": 1, "kl_penalty": 2}
+OBJECTIVES = {"clip": 0, "policy_gradient": 1, "kl_penalty": 2, "action_value": 3}
 INFO = {
     "clip": NAMES,
     "policy_gradient": ("loss", "grad_norm", "policy_loss", "value_loss", "entropy"),
     "kl_penalty": ("loss", "grad_norm", "kl", "policy_loss", "entropy"),
+    "action_value": ("loss", "grad_norm", "value_loss"),
 }
 
 
@@ -288,7 +291,7 @@ class Passes:
         if self._has_policy:
             shapes |= {"action": (rows, len(self._counts)), "log_prob": (rows,)}
             shapes["advantage"] = (rows,)
-        if self._has_critic:
+        if self._has_critic or self._kind == KINDS[EpsilonGreedyPolicy]:
             shapes["target"] = (rows,)
         if x.value is not None:
             shapes["value"] = (rows,)
@@ -335,7 +338,7 @@ def _choices(policy: Any) -> list[int]:
     """The choices in each entry of an action: 1 if it is continuous or a switch."""
     if isinstance(policy, MultiCategoricalPolicy):
         return policy.counts
-    if isinstance(policy, CategoricalPolicy):
+    if isinstance(policy, CategoricalPolicy | EpsilonGreedyPolicy):
         return [policy.dist_params_size]
     if isinstance(policy, GaussianPolicy):
         return [1] * policy.action_dim

@@ -334,11 +334,50 @@ class Categorical : public Distribution {
   Floats log_p_, p_, old_log_p_, old_p_, entropy_;  // LANES rows of each choice, and of each entry
 };
 
-enum Kind { GAUSSIAN = 0, STATE_SCALE = 1, CATEGORICAL = 2, SWITCHES = 3 };
+// The values of actions, Q(s, a), of which an ε-greedy policy takes the largest. In the place of
+// log π they have Q of the action taken; ε is their only parameter of their own, and no gradient
+// changes it.
+class ActionValues : public Distribution {
+ public:
+  ActionValues(const MLP &policy, int choices) : policy_(policy), choices_(choices) {}
+
+  int parameters() const override { return 1; }
+
+  Densities densities(const Minibatch &batch, long first, int row, int count) override {
+    const IntVector action = chosen(batch, first, count);
+    Densities result{};
+    for (int k = 0; k < choices_; k++)
+      result.log_prob += only(action == k, policy_.output().column(row, count, k));
+    return result;
+  }
+
+  void slopes(const Minibatch &batch, long first, int row, int count, Vector of_value, float,
+              float) override {
+    const IntVector action = chosen(batch, first, count);
+    for (int k = 0; k < choices_; k++)
+      policy_.output_error().set_column(row, count, k, only(action == k, of_value));
+  }
+
+  void gradient(float *to) const override { *to = 0; }
+
+ private:
+  static IntVector chosen(const Minibatch &batch, long first, int count) {
+    const long *actions = static_cast<const long *>(batch.rows.action);
+    IntVector choices = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
+    for (int i = 0; i < count; i++) choices[i] = int(actions[batch.row(first + i)]);
+    return choices;
+  }
+
+  const MLP &policy_;
+  int choices_;
+};
+
+enum Kind { GAUSSIAN = 0, STATE_SCALE = 1, CATEGORICAL = 2, SWITCHES = 3, ACTION_VALUES = 4 };
 
 inline std::unique_ptr<Distribution> make_distribution(int kind, const MLP &policy,
                                                        const int *counts, int actions,
                                                        bool noise_is_learned) {
+  if (kind == ACTION_VALUES) return std::make_unique<ActionValues>(policy, *counts);
   if (kind == CATEGORICAL) return std::make_unique<Categorical>(policy, counts, actions);
   if (kind == SWITCHES) return std::make_unique<Categorical>(policy, nullptr, actions);
   if (kind == STATE_SCALE) return std::make_unique<StateScaleGaussian>(policy, actions);

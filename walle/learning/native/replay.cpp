@@ -3,12 +3,18 @@
 #include "ddpg.hpp"
 #include "dqn.hpp"
 #include "sac.hpp"
+#include "xqc.hpp"
 
 #pragma GCC visibility push(default)
 extern "C" {
 
 ReplayUpdates *replay_new_sac(const ActorCriticSettings *settings, float target_entropy) {
   return new SAC(*settings, target_entropy);
+}
+
+ReplayUpdates *replay_new_xqc(const ActorCriticSettings *settings, float target_entropy, float bound,
+                              int updates) {
+  return new XQC(*settings, target_entropy, bound, updates);
 }
 
 ReplayUpdates *replay_new_ddpg(const ActorCriticSettings *settings, int updates,

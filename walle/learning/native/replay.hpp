@@ -101,12 +101,18 @@ class ReplayUpdates {
   // `add(rows, noise, count, add, to)` writes those of a block of a shard's rows, or adds them.
   template <class Add>
   const float *gradient(long size, const float *rows, const float *noise, Team *team, Add add) {
-    return shards_.sum(size + NUMBERS, team, [&](int shard, float *to) {
-      const int begin = minibatch_ * shard / shards_.count();
-      const int end = minibatch_ * (shard + 1) / shards_.count();
+    return sum(size + NUMBERS, team, [&](int begin, int end, float *to) {
       for (int i = begin; i < end; i += BLOCK)
         add(rows + i * row_size(), noise + long(i) * actions_, least(BLOCK, end - i), i > begin,
             to);
+    });
+  }
+
+  // The sum over the shards, rows `begin` to before `end`, of what `compute(begin, end, to)` writes.
+  template <class Compute>
+  const float *sum(long length, Team *team, Compute compute) {
+    return shards_.sum(length, team, [&](int shard, float *to) {
+      compute(minibatch_ * shard / shards_.count(), minibatch_ * (shard + 1) / shards_.count(), to);
     });
   }
 
@@ -145,7 +151,7 @@ class ActorCritic : public ReplayUpdates {
  public:
   void copy_state(float *const *fields, bool to_python) override {
     policy_state_.copy_state(fields, to_python, [&](float *field, float *packed) {
-      policy_.copy(field, packed, to_python);
+      copy_policy(field, packed, to_python);
     });
     critic_state_.copy_state(fields + 4, to_python, [&](float *field, float *packed) {
       copy_critics(field, packed, to_python);
@@ -154,8 +160,12 @@ class ActorCritic : public ReplayUpdates {
   }
 
  protected:
-  ActorCritic(const ActorCriticSettings &n)
-      : ReplayUpdates(n.minibatch, n.shards, n.obs, n.policy[0], n.actions, longest(n)),
+  // `policy_size` and `critic_size` are the numbers of parameters, by default those of ordinary
+  // networks; at most `more` numbers follow a gradient besides the usual ones.
+  ActorCritic(const ActorCriticSettings &n, long policy_size = 0, long critic_size = 0,
+              long more = 0)
+      : ReplayUpdates(n.minibatch, n.shards, n.obs, n.policy[0], n.actions,
+                      std::max({policy_size, critic_size, longest(n)}) + more),
         settings_(n),
         critic_obs_(n.critic[0] - actions_),
         pair_(n.critic[0]),
@@ -164,14 +174,17 @@ class ActorCritic : public ReplayUpdates {
         row_of_pair_(n.critic[0]),
         policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
         critics_(make_critics(n)),
-        policy_state_(policy_size(), n.beta1),
-        critic_state_(critic_size(), n.beta1),
-        critic_target_(zeros(critic_size())) {}
+        policy_size_(policy_size ? policy_size : policy_.end()),
+        critic_size_(critic_size ? critic_size : critics_.back().end()),
+        policy_state_(policy_size_, n.beta1),
+        critic_state_(critic_size_, n.beta1),
+        critic_target_(zeros(critic_size_)) {}
 
-  long policy_size() const { return policy_.end(); }
-  long critic_size() const { return critics_.back().end(); }
+  virtual void copy_policy(float *field, float *packed, bool to_python) const {
+    policy_.copy(field, packed, to_python);
+  }
 
-  void copy_critics(float *field, float *packed, bool to_python) const {
+  virtual void copy_critics(float *field, float *packed, bool to_python) const {
     for (const MLP &critic : critics_) field = critic.copy(field, packed, to_python);
   }
 
@@ -185,11 +198,11 @@ class ActorCritic : public ReplayUpdates {
   // Moves the critics towards their targets on a minibatch. Writes the sum of their mean squared
   // errors and their mean value. Returns whether the team is whole.
   bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) {
-    const float *sums = gradient(critic_size(), rows, noise, team,
+    const float *sums = gradient(critic_size_, rows, noise, team,
                                   [&](auto... x) { add_critic_gradient(x...); });
     if (!sums) return false;
-    numbers[0] = sums[critic_size()] / float(minibatch_);
-    numbers[1] = sums[critic_size() + 1] / float(minibatch_ * int(critics_.size()));
+    numbers[0] = sums[critic_size_] / float(minibatch_);
+    numbers[1] = sums[critic_size_ + 1] / float(minibatch_ * int(critics_.size()));
     critic_state_.step(sums, settings_.rate);
     prepare_critics();
     return true;
@@ -199,10 +212,10 @@ class ActorCritic : public ReplayUpdates {
   // whole.
   bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
     policy_.prepare_backward(policy_state_.parameters());
-    const float *sums = gradient(policy_size(), rows, noise, team,
+    const float *sums = gradient(policy_size_, rows, noise, team,
                                   [&](auto... x) { add_policy_gradient(x...); });
     if (!sums) return false;
-    for (int n = 0; n < NUMBERS; n++) numbers[n] = sums[policy_size() + n] / float(minibatch_);
+    for (int n = 0; n < NUMBERS; n++) numbers[n] = sums[policy_size_ + n] / float(minibatch_);
     policy_state_.step(sums, settings_.rate);
     return true;
   }
@@ -217,14 +230,19 @@ class ActorCritic : public ReplayUpdates {
     return least;
   }
 
-  // Writes the rows of `pair_`, which critics see: what they see of observations, which begin at
-  // `obs` in a block of rows, with the actions in `action_`.
-  void write_pairs(const float *obs, int count) {
+  // Writes the rows of `to` from `first` on, which critics see: what they see of observations, which
+  // begin at `obs` in a block of rows, with the actions in `action_`.
+  void write_pairs(const float *obs, int count, Block &to, int first = 0) {
     for (int i = 0; i < count; i++, obs += row_size()) {
       std::copy(obs + obs_size_ - critic_obs_, obs + obs_size_, row_of_pair_.begin());
       for (int a = 0; a < actions_; a++) row_of_pair_[critic_obs_ + a] = action_.panels.at(i, a);
-      pair_.read_row(i, row_of_pair_.data());
+      to.read_row(first + i, row_of_pair_.data());
     }
+  }
+
+  // To be called for new parameters.
+  virtual void prepare_critics() {
+    for (MLP &critic : critics_) critic.prepare_backward(critic_state_.parameters(), 0);
   }
 
   ActorCriticSettings settings_;
@@ -233,15 +251,11 @@ class ActorCritic : public ReplayUpdates {
   std::vector<float> row_of_pair_;
   MLP policy_;
   std::vector<MLP> critics_;  // their parameters lie one after the other
+  long policy_size_, critic_size_;
   TrainState policy_state_, critic_state_;
   Floats critic_target_;
 
  private:
-  // To be called for new parameters.
-  void prepare_critics() {
-    for (MLP &critic : critics_) critic.prepare_backward(critic_state_.parameters(), 0);
-  }
-
   void add_critic_gradient(const float *rows, const float *noise, int count, bool add, float *to) {
     find_targets(rows, noise, count);
     const float *seen = rows + obs_size_ - critic_obs_;
@@ -256,7 +270,7 @@ class ActorCritic : public ReplayUpdates {
       }
       critic.backward(pair_.panels, add, to, count);
     }
-    add_numbers(to + critic_size(), squares, values, add);
+    add_numbers(to + critic_size_, squares, values, add);
   }
 
   // The size of the larger gradient.

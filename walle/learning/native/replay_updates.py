@@ -1,8 +1,8 @@
 """Updates from a replay buffer in C++ (`replay.cpp`), for fully connected networks.
 
-The numbers equal those of the stages of `SAC`, `DDPG`, `TD3` and `DQN` in PyTorch, except for
-rounding. Nothing runs in Python between the updates of a draw, and several learners meet inside the
-library.
+The numbers equal those of the stages of `SAC`, `XQC`, `DDPG`, `TD3` and `DQN` in PyTorch, except
+for rounding. Nothing runs in Python between the updates of a draw, and several learners meet inside
+the library.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ ActionValues = structure(
 Smoothing = structure("Smoothing", scale=c_float, bound=c_float)
 _TYPES = {
     "new_sac": (c_void_p, (c_void_p, c_float)),
+    "new_xqc": (c_void_p, (c_void_p, c_float, c_float, c_int)),
     "new_ddpg": (c_void_p, (c_void_p, c_int, c_void_p)),
     "new_dqn": (c_void_p, [c_void_p]),
     "delete": (None, [c_void_p]),
@@ -56,8 +57,8 @@ class NativeUpdates:
     ) -> None:
         """Compiles and loads the library; CompilerError if no compiler can.
 
-        `algorithm` names the library's constructor: "sac", "ddpg" (also of TD3) or "dqn". It gets
-        `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`. A block has
+        `algorithm` names the library's constructor: "sac", "xqc", "ddpg" (also of TD3) or "dqn". It
+        gets `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`. A block has
         `metrics` numbers; `shapes` are those of each tensor of the state, of a block's
         minibatches, and of its noise.
         """

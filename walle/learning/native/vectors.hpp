@@ -45,6 +45,12 @@ inline float sum(Vector x) {
   return x[0];
 }
 
+inline float maximum(Vector x) {
+  for (int half = LANES / 2; half; half /= 2)
+    for (int i = 0; i < half; i++) x[i] = x[i] < x[i + half] ? x[i + half] : x[i];
+  return x[0];
+}
+
 template <int... I>
 inline IntVector numbered(std::integer_sequence<int, I...>) {
   return IntVector{I...};
