@@ -1,4 +1,4 @@
-"""Writes one HTML page of a sweep: answer, scores, an interactive panel, figures, provenance.
+"""Writes one HTML page of a sweep: the answer, an interactive panel, figures, caveats.
 
 The page needs no network and no other file.
 """

@@ -175,7 +175,10 @@ REFUSED = {
     ),
     "none": (("env.critic_keys=[]",), r"env.critic_keys=\[\] names no key; use null for all"),
     "clock": ((*KEYS, "env.time_feature=true"), "env.time_feature=true with tests.toy:Windy-v0"),
-    "box": ((*KEYS, "env.id=tests.toy:Wide-v0"), r"choose keys of a Dict, and Wide-v0 has .*Box"),
+    "box": (
+        (*KEYS, "env.id=tests.toy:Wide-v0"),
+        r"a Dict, and Wide-v0 has .*Box.*flatten: false",
+    ),
     "mujoco": ((*KEYS, "env.id=Hopper-v5"), "choose keys of a Dict, and Hopper-v5 has .*Box"),
     "dqn": (("algo=dqn", *EARLY, *KEYS), "env.critic_keys with algo=dqn, .* use algo=ppo or"),
     "memory": ((*GRU, *KEYS), "net=gru is shared: env.critic_keys must have all keys"),

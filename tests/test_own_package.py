@@ -182,7 +182,10 @@ class Ant:
         ("no_such_module:Ant", "there is no module no_such_module beside you"),
         ("corridor.environment:Coridor", "environment has no Coridor; did you mean 'Corridor'"),
         ("tests.test_own_package:Nothing", "tests.test_own_package has no Nothing; "),
-        ("corridor.environment:Corridor-v7", "Environment `Corridor` doesn't exist"),
+        ("corridor.environment:Corridor-v7", "Environment `Corridor` doesn't exist.$"),
+        ("Pong-v5", r"`Pong` doesn't exist.*prefix, as in env\.id=ALE/Pong-v5$"),
+        ("CartPol-v1", r"Did you mean: `CartPole`\?$"),
+        (":Corridor", r"env\.id=':Corridor' must be module:Name"),
     ],
 )
 def test_what_is_no_environment_is_refused(name, said):

@@ -77,8 +77,8 @@ def test_bounds_of_the_settings_rescale_actions(name, low, high, drawn, applied)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"action_low": [1, 2, 3]}, "give a number, or one for each entry"),
-        ({"action_low": 2, "action_high": 2}, r"action_low=2 and .*give a number, or one"),
+        ({"action_low": [1, 2, 3]}, "give a number, or for a Box a flat list"),
+        ({"action_low": 2, "action_high": 2}, r"action_low=2 and .*give a number, or"),
         ({"action_low": -1, "action": "raw"}, r"env.action=raw.*give a number"),
     ],
 )
@@ -87,8 +87,8 @@ def test_bounds_that_cannot_be_are_refused(settings, message):
         lanes_of("free", **settings)
     with pytest.raises(ConfigError, match=r"env.action_low=0 .* actions MultiDiscrete.*give a"):
         lanes_of("dials", action_low=0)
-    for wrong in ("wide", [1, "x"], [1, float("nan")]):
-        with pytest.raises(ConfigError, match="give a number, or one for each"):
+    for wrong in ("wide", True, [0, False], [[-1, -1]], [1, "x"], [1, float("nan")]):
+        with pytest.raises(ConfigError, match="give a number, or for a Box a flat list"):
             lanes_of("free", action_low=wrong)
 
 

@@ -59,10 +59,10 @@ def panel(sweep: Sweep, by: str, y: str) -> str:
             {c: base64.b64encode(x.to_numpy().tobytes()).decode() for c, x in frame.items()}
             for frame in (of_run.get(run, packed[:0]) for run in names)
         ],
-        "student": [stats.student(n - 1) if n > 1 else 0.0 for n in range(len(names) + 1)],
+        "student": [stats.student(n - 1) if n > 2 else 0.0 for n in range(len(names) + 1)],
         "colors": [*style.COLORS[:-1], "#8a8a8a"],  # black is no colour on a dark page
     }
     texts = [ABOUT, *[f"Of {step} iterations one is drawn, and every evaluation."] * (step > 1)]
     choices = [f'<label>{text} <select id="{name}"></select></label>' for name, text in CHOICES]
-    chart = page.chart(json.dumps(data), "panel") + page.sentences(texts)
+    chart = page.chart(json.dumps(data, allow_nan=False), "panel") + page.sentences(texts)
     return f'<p class="choices">{"".join(choices)}</p>{chart}'

@@ -341,7 +341,8 @@ def browsed(page: Path, script: str, width: int, *flags: str) -> str:
     frame = page.with_name("frame.html")
     frame.write_text(
         f"<iframe id=f src={page.name} width={width} height=800></iframe>"
-        f"<script>onload = async () => {{ const d = f.contentDocument; {script} }}</script>"
+        "<script>onload = async () => { try { const d = f.contentDocument;"
+        f"{script} }} catch (error) {{ document.title = error.stack; }} }}</script>"
     )
     switches = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
     switches += [f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=20000"]
@@ -402,12 +403,13 @@ def test_the_panel_follows_clicks_and_choices(tmp_path: Path) -> None:
       seen.axes = [chart.layout.xaxis.title.text, chart.layout.yaxis.title.text];
       const seed = chart.data.findIndex(t => t.meta[0] === 0);
       window_.Plotly.Fx.hover(chart, [{ curveNumber: seed, pointNumber: 3 }]);
-      seen.pointed = d.querySelector(".hovertext").textContent;
-      window_.location.reload();
       await wait();
-      seen.kept = [d.getElementById("y").value, f.contentWindow.location.hash.includes("off=1")];
+      seen.pointed = d.querySelector(".hovertext").textContent;
+      await new Promise(done => { f.onload = done; window_.location.reload(); });
+      const choice = f.contentDocument.getElementById("y");
+      seen.kept = [choice.value, f.contentWindow.location.hash.includes("off=1")];
       seen.background = getComputedStyle(f.contentDocument.body).backgroundColor;
-      seen.requests = window_.performance.getEntriesByType("resource").length;
+      seen.requests = f.contentWindow.performance.getEntriesByType("resource").length;
       document.title = JSON.stringify(seen);
     """
     seen = json.loads(browsed(page, script, 1280, "--blink-settings=preferredColorScheme=0"))

@@ -104,7 +104,11 @@ def test_jobs_record_the_final_setting_alone_and_are_recognised(planned, command
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["sampler=[serial,process]"], "sampler=[serial,process]: a run has one sampler; for a"),
+        (
+            ["env=[hopper,ant]"],
+            "env=[hopper,ant]: a run has one env; for a sweep over several type",
+        ),
+        (["start_from=gone", "seed=1,2"], "gone does not exist; give a run's directory"),
         (["-m", "seed=1,2", "net=[mlp,gru]"], "a run has one net; for a sweep over several type"),
         (["algo.clip=${z}"], "algo.clip: Interpolation key 'z' not found; correct the"),
         (["algo.clip=${oc.env:WALLE_NOPE}"], "variable 'WALLE_NOPE' not found\"; set the variable"),
