@@ -22,7 +22,7 @@ from walle.types import ObsLayout
 WINDY = ("env=gym", "env.id=tests.toy:Windy-v0")
 KEYS = ("env.policy_keys=[target,place]", "env.critic_keys=[wind,place]")
 SMALL = (
-    *("batch_size=64", "sampler.lanes=4", "total_steps=192", "sampler=serial", "eval.every=null"),
+    *("batch_size=64", "sampler.lanes=4", "total_steps=192", "sampler=serial", "eval.episodes=0"),
     *("logger.progress=quiet", "net.policy_hidden=[16,16]", "net.critic_hidden=[16,16]"),
 )
 EARLY = ("algo.learning_starts=64", "algo.minibatch_size=16")

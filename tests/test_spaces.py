@@ -218,7 +218,7 @@ def dist(policy, obs):
 def test_the_last_digit_of_a_large_number_is_learned(of, tmp_path):
     words = [w for w in SMALL if w.startswith(("env", "logger"))]
     config = compose(
-        [*words, "env.id=tests.toy_spaces:Stamped", f"+env.kwargs.of={of}", "eval.every=null",
+        [*words, "env.id=tests.toy_spaces:Stamped", f"+env.kwargs.of={of}", "eval.episodes=0",
          "total_steps=20480", "sampler=serial"]
     )  # fmt: skip
     train(config, tmp_path)
@@ -290,7 +290,7 @@ def test_what_cannot_be_flattened_is_named_with_the_wrapper(space, entry, kept, 
 
 def test_an_exported_offset_is_part_of_the_graph(tmp_path):
     train(
-        settings("Stamped of=ticks", "sampler=serial", "total_steps=32", "eval.every=null"),
+        settings("Stamped of=ticks", "sampler=serial", "total_steps=32", "eval.episodes=0"),
         tmp_path,
     )
     policy = walle.load(tmp_path)

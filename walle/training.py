@@ -355,7 +355,7 @@ class Training:
             earlier=resumed["recorder"] if resumed else None,
         )
         evaluator = None
-        if config.eval.every is not None:
+        if config.eval.episodes:
             evaluator = Evaluator(
                 environment.env,
                 algorithm.policy_factory(),

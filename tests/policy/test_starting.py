@@ -276,7 +276,7 @@ def test_nothing_that_the_parent_names_is_imported(parent, tmp_path):
 def test_a_sweep_starts_from_runs_beside_the_user(parent, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(parent("ppo"), tmp_path / name)
-    words = (*SMALL, *RUNS["ppo"], "eval.every=null", "hydra.sweep.dir=sweep")
+    words = (*SMALL, *RUNS["ppo"], "eval.episodes=0", "hydra.sweep.dir=sweep")
     more = ("start_from=a,b/last,gone", "hydra.job.chdir=true", "hydra.launcher.check_cores=false")
     arguments = [sys.executable, "-m", "walle.run", "-m", *words, *more]
     ended = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=300)

@@ -199,10 +199,11 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schema(group: str, composed: DictConfig) -> type:
     if not isinstance(node := composed[group], DictConfig):  # eval=null, checkpoint=FILE
-        shown, fix = "null" if node is None else node, "; to resume a run type resume=DIR"
+        shown, fix = "null" if node is None else node, "; eval.episodes=0 leaves out evaluations"
+        fix = fix if group == "eval" else "; to resume a run type resume=DIR"
         raise ConfigError(
-            f"{group}={shown}: {group} holds settings; type {group}.every=null for none, or "
-            f"{group}.every=STEPS{fix if group == 'checkpoint' else ''}"
+            f"{group}={shown}: {group} holds settings; type {group}.every=null for one at the "
+            f"end only, or {group}.every=STEPS{fix}"
         )
     if OmegaConf.is_missing(composed[group], "name"):
         raise ConfigError(f"{group}.name has no value; give one: {group}.name=module:Class")

@@ -357,7 +357,7 @@ def find_checkpoint(path: Path, which: str | None = None) -> Path:
     if which == "best" and directory.is_dir() and not best.exists():
         raise ConfigError(
             f"{directory} has no {checkpoint.BEST}, because no evaluation has ended; use "
-            "which=last, or train with a smaller eval.every"
+            "which=last, or train with eval.episodes above 0"
         )
     if best.exists() and which != "last":
         return best
