@@ -2,9 +2,10 @@
 
 The left panel shows the distribution of the lag, averaged over an iteration's rollouts, where it
 varies. The other panels show environment steps per second for each task and value of --by; small
-dots are seeds. The table has the final return too (the mean of return_mean over the last tenth of
-the steps), and compares an iteration's time with the longer of collecting and learning: the ratio
-is 1 for perfect overlap, and 2 for lock-step where collecting and learning take the same time.
+dots are seeds. The table has the final return too (the evaluation at the end where all runs have
+one, else the return in training over the last tenth of the steps), and compares an iteration's time
+with the longer of collecting and learning: the ratio is 1 for perfect overlap, and 2 for lock-step
+where collecting and learning take the same time.
 """
 
 from __future__ import annotations
@@ -47,9 +48,13 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     overlap = groups.measure(sweep, _over_longer(sweep, frame), by)
     longer = [(cell, cell.interval(positive=True)) for cell in overlap]
     ends = {run.name: scores.possible_returns([run]) for run in sweep.runs}
+    task_of = {run.name: labels.task_of(run) for run in sweep.learning}
+    tasks = {task: {run for run in task_of if task_of[run] == task} for task in task_of.values()}
+    found = scores.final_scores(sweep, tasks).values()
+    per_run = {run: np.array([x]) for of_task in found for run, x in of_task.of.items()}
     finals = [
         (cell, cell.interval().within(*ends[cell.names[0]]))
-        for cell in groups.measure(sweep, scores.final_returns(frame), by)
+        for cell in groups.measure(sweep, per_run, by)
     ]
     figure = _figure(sweep, by, lags, rates)
     columns = {"env_steps_per_s": rates, "iteration_over_longer": longer, "final_return": finals}
@@ -78,6 +83,7 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
         ratios = [f"{cell.interval(positive=True)} at {by}={cell.by}" for cell in group]
         text = "Divided by the longer of collecting and learning, the time of an iteration is"
         texts.append(sentences.for_line(line, f"{text} {', '.join(ratios)}."))
+    texts += [f"Final return: {source}." for source in dict.fromkeys(s.source for s in found)]
     texts += sentences.few_repeats(cells) + sentences.also_differ(sweep, by)
     table, notes = sentences.without_lone_line(pd.DataFrame(rows)), sentences.sample(warmup, cells)
     return cli.Study(figure, table, texts, notes=notes)

@@ -81,8 +81,8 @@ def build(
     written, draws = set(about), sections(sweep, by, warmup=warmup, paper=paper)
     figures = [page.figure(name, partial(draw, sweep), written) for name, draw in draws.items()]
     workers = by in comparisons.WORKERS and by in sweep.varying
-    evaluated = scores.evaluated(sweep, {run.name for run in sweep.runs})
-    y = f"{panel.EVALUATION}return_mean" if evaluated else "return_mean"
+    several = len(sweep.evaluations) > len(sweep.runs)  # else all are at the end
+    y = f"{panel.EVALUATION}return_mean" if several else scores.TRAINING
     curves = panel.panel(sweep, by, "env_steps_per_s" if workers else y)
     figures.insert(workers, page.section("Curves", curves))
     # Quoted, a name is no scheme and no fragment of an address.
@@ -195,18 +195,16 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
         mine = {label.text: names for (of, label), names in named.items() if of == task}
         names = {name for runs in mine.values() for name in runs}
         bounds = scores.possible_returns(r for r in sweep.runs if labels.task_of(r) == task)
-        sources = {"training": scores.final_scores(sweep, names, evaluations=False)}
-        if scores.evaluated(sweep, names):
-            sources["evaluation"] = scores.final_scores(sweep, names, evaluations=True)
+        sources = {"training": scores.training(sweep, names)}
+        if (ends := scores.at_end(sweep, names)) is not None:
+            sources = {"evaluation": ends, **sources}
         for label, runs in mine.items():
             row: dict[str, object] = {"task": task, "line": label, "seeds": len(runs)}
             for column, finals in sources.items():
                 values = np.array([finals.of[name] for name in runs if name in finals.of])
                 if len(values):
                     row |= stats.mean_interval(values).within(*bounds).columns(column)
-                    texts[f"Column {column}: {finals.source}."] = None
-                    if finals.cut is not None:
-                        texts[f"For {task}: read at {finals.cut:,} steps, where a run ends."] = None
+                    texts[f"Column {column}, {task}: {finals.source}."] = None
             rows += [row] if len(row) > 3 else []
     table = pd.DataFrame(rows)
     return sentences.without_lone_line(table) if rows else table, list(texts)

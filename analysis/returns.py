@@ -30,7 +30,7 @@ X_AXES = {
 FLAGS = {
     "-x": {"choices": list(X_AXES), "default": "steps", "help": "(default: steps)"},
     "-y COLUMN": "a column, or eval for evaluations (default: eval between algorithms that have "
-    "evaluations, else return_mean)",
+    f"evaluations, else {scores.TRAINING}: in training, over a window of the same steps)",
     "--iqm": "draw the interquartile mean",
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
@@ -78,11 +78,13 @@ def study(
         texts = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
     evaluations = evaluations or y == "eval" or bool(texts)
     file, ended = ("eval", "evaluation") if evaluations else ("iterations", "episode")
-    y = "return_mean" if y is None or y == "eval" else y
+    y = ("return_mean" if evaluations else scores.TRAINING) if y in (None, "eval") else y
     lines: list[Line] = []
     for runs, key in ((sweep, by), (baseline, None)):
         if runs is not None:
             frame = runs.evaluations if evaluations else wall_clock.clock(runs, compiling=compiling)
+            if y == scores.TRAINING:
+                frame = scores.with_training(runs, frame)
             groups.require(frame, column, y, file=file)
             mine = _lines(runs, key, frame, column, y, iqm=iqm)
             if not mine:
@@ -137,8 +139,11 @@ def study(
         frame.insert(0, "task", line.task)
         frame.insert(1, "line", line.label.text)
         points.append(frame.loc[:, ~frame.columns.duplicated()])  # x and y may be one column
-    # The last of the points at which most runs have a value.
-    last = [p.iloc[np.flatnonzero(p["runs"] == p["runs"].max())[-1:]] for p in points]
+    # The last of the points at which most runs have a value; over steps that of the shortest line.
+    full = [p[p["runs"] == p["runs"].max()] for p in points]
+    ends = pd.concat(full).groupby(["task", "line"])[column].max().groupby("task").min()
+    at = [ends[p["task"].iloc[0]] if x == "steps" else p[column].max() for p in full]
+    last = [p.iloc[[abs(p[column] - end).argmin()]] for p, end in zip(full, at, strict=True)]
     table = pd.concat(last, ignore_index=True)
     table.insert(2, "runs", table.pop("runs"))
     texts += _sentences(lines, label, iqm=iqm, evaluations=evaluations)

@@ -229,7 +229,7 @@ def test_the_trial_finds_success_and_what_is_missing():
             EnvSpec("Hopper-v5", info=("x_velocity",)),
             r"info=\['x_velocity'\]: .* no info; .*gymnas",
         ),
-        (EnvSpec("tests.toy_robot:ROBOT", info=("x",)), r"info=\['x'\]: .* no info"),
+        (EnvSpec("tests.toy_robot:ROBOT", info=("x",)), r"info=\['x'\]: .*Robots have no info"),
         (
             EnvSpec("tests.toy_robot:ROBOT", reset_options={"a": 1}),
             r"reset_options=\{'a': 1\}: .*kw",

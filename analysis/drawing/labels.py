@@ -18,6 +18,7 @@ from walle.analysis.writing.format import joined
 
 COLUMNS = {
     ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
+    ("iterations", "training_return"): "return in training,\nmean of a window",
     ("eval", "return_mean"): "return, mean of\nan evaluation",
     ("iterations", "round_steps"): "environment steps\nof an iteration",
 }

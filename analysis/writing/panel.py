@@ -8,7 +8,7 @@ import json
 import pandas as pd
 
 from walle.analysis.drawing import labels, style
-from walle.analysis.measuring import groups, stats, wall_clock
+from walle.analysis.measuring import groups, scores, stats, wall_clock
 from walle.analysis.returns import X_AXES
 from walle.analysis.runs import ALWAYS_JOINED, Sweep
 from walle.analysis.writing import page
@@ -26,7 +26,7 @@ CHOICES = (("task", ""), ("y", ""), ("x", "over"), ("by", "coloured by"))
 
 def panel(sweep: Sweep, by: str, y: str) -> str:
     """The panel; at first it draws `y` over environment steps, coloured by `by`."""
-    rows, evals = wall_clock.clock(sweep), sweep.evaluations
+    rows, evals = scores.with_training(sweep, wall_clock.clock(sweep)), sweep.evaluations
     known = {"run", *CLOCKS, *ALWAYS_JOINED, *sweep.varying}
     if len(evals):  # between the iterations, with the clocks of the one before
         new = {name: f"{EVALUATION}{name}" for name in evals if name not in known}

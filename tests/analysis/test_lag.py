@@ -87,6 +87,7 @@ def test_without_an_episode_there_is_no_return(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=3)])
     path = root / "0" / "iterations.csv"
     path.write_text("iteration,env_steps,iteration_s,lag_mean,return_mean\n1,9,1,0,\n2,18,1,0,\n")
+    path.with_name("episodes.csv").unlink()
     study = lag.study(load(root))
     assert study.table["final_return"].isna().all()
 
