@@ -1,13 +1,13 @@
 """Draws the interquartile mean and performance profiles over several environments.
 
-Final returns (the mean of return_mean over the last tenth of a run; between algorithms the mean of
-the evaluations there, if all runs have some) are scaled to scores for each environment: 0 is the
-mean return of the first training episodes of its runs, 1 the best mean final return of any value of
---by. The left panel shows the interquartile mean of the scores of each value, the right
-panel the share of runs with at least a score. Both have 95% bootstrap intervals, stratified by
-environment, with the degrees of freedom of all environments together. Runs that differ in more than
---by, environment and seed, such as two algorithms, are entries of their own. An environment in
-which no value ends above the start has no scores and is left out.
+Final returns (evaluations at the end, if all runs have one, else returns in training over the last
+tenth of the steps) are scaled to scores for each environment: 0 is the mean return of the first
+training episodes of its runs, 1 the best mean final return of any value of --by. The left panel
+shows the interquartile mean of the scores of each value, the right panel the share of runs with at
+least a score. Both have 95% bootstrap intervals, stratified by environment, with the degrees of
+freedom of all environments together. Runs that differ in more than --by, environment and seed, such
+as two algorithms, are entries of their own. An environment in which no value ends above the start
+has no scores and is left out.
 """
 
 from __future__ import annotations
@@ -29,20 +29,19 @@ from walle.analysis.writing.format import counted, joined, listed
 THRESHOLDS = np.linspace(0, 1.2, 121)
 FLAGS = {
     "-y": {
-        "choices": ("eval", "return_mean"),
-        "help": "what a run reaches: evaluations or training returns (default: eval between "
-        "algorithms that have evaluations, else return_mean)",
+        "choices": ("eval", "training"),
+        "help": "what a run reaches: its evaluation at the end or its return in training (default: "
+        "eval, where all runs have one)",
     },
 }
 
 
 def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.Study:
     """Interquartile means and performance profiles over all environments of the sweep."""
-    first = [] if y else scores.evaluations_first([sweep])
     keys = [key for key in groups.line_keys(sweep, "") if not key.startswith("env.")]
     default = "sampler.n" if "sampler.n" in sweep.varying else next(iter(keys), "sampler.n")
     by = groups.resolve_key(sweep, by) if by else default
-    tasks, matrices = score_matrices(sweep, by, y or ("eval" if first else "return_mean"))
+    tasks, matrices, source = score_matrices(sweep, by, y)
     named = set(matrices) - set(_design(sweep, by)["line"])  # entries that name a value of by
     figure, (left, right) = style.panels(2, height=2.6)
     rows = []
@@ -70,7 +69,7 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
     texts = [
         f"{counted(len(tasks), 'environment')}: {', '.join(tasks)}. Score 0 is the mean return "
         "with which an environment's runs begin, score 1 the best mean final return of any entry.",
-        *first,
+        f"Final returns: {source}.",
         *([f"Identical, so drawn as one: {'. '.join(same)}."] if same else []),
         *sentences.also_differ(sweep, by),
     ]
@@ -81,9 +80,9 @@ main = cli.command("across_tasks", study, __doc__, FLAGS)
 
 
 def score_matrices(
-    sweep: Sweep, by: str, y: str = "return_mean"
-) -> tuple[list[str], dict[str, stats.FloatArray]]:
-    """The tasks with scores; [runs, tasks] of scores for each entry that has episodes in all tasks.
+    sweep: Sweep, by: str, y: str | None = None
+) -> tuple[list[str], dict[str, stats.FloatArray], str]:
+    """The tasks with scores; [runs, tasks] of scores of each entry with returns in all; the source.
 
     An entry is a value of `by` and, where runs differ in more than that, the task and the seed,
     what else they differ in. Entries that learnt the same are one. Where a task has more runs than
@@ -94,12 +93,11 @@ def score_matrices(
     tasks = sorted({task_of(run) for run in sweep.runs})
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
-    per_run = groups.column_per_run(sweep.iterations, "return_mean")
-    starts = {
-        run.name: float(per_run[run.name][0]) for run in sweep.learning if run.name in per_run
-    }
-    ends = scores.final_returns(sweep.evaluations if y == "eval" else sweep.iterations)
-    finals = {run: float(returns.mean()) for run, returns in ends.items() if run in starts}
+    chosen = None if y is None else y == "eval"
+    names = {t: {run.name for run in sweep.learning if task_of(run) == t} for t in tasks}
+    found = scores.final_scores(sweep, names, evaluations=chosen)
+    starts = scores.starts(sweep)
+    finals = {run: x for each in found.values() for run, x in each.of.items() if run in starts}
     entries = _entries(sweep, by, finals)
     scales = {}  # the returns of each task at score 0 and at score 1
     for task in tasks:
@@ -132,7 +130,7 @@ def score_matrices(
         matrices[name] = np.array(columns, float).T
     if not matrices:
         raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
-    return tasks, matrices
+    return tasks, matrices, "; ".join(dict.fromkeys(each.source for each in found.values()))
 
 
 def _design(sweep: Sweep, by: str) -> pd.DataFrame:

@@ -4,10 +4,10 @@
     walle compare SWEEP --by algo.name=ppo,trpo
 
 Differences (B - A) and ratios (B / A) have 95% intervals, per task and overall; beside them stands
-the probability that a run of B is better than one of A. Final scores come from the evaluations
-where all runs have them, else from training. Runs of the same seed are compared with each other
-(paired) where learning shares the seed: the same algorithm, network and environment. Speeds are
-compared as speedups are: within blocks, where the launcher measured in blocks.
+the probability that a run of B is better than one of A. Final scores are evaluations at the end, if
+all runs have one, else returns in training over the same steps. Runs of the same seed are paired
+where learning shares the seed: the same algorithm, network and environment. Speeds are compared as
+speedups are: within blocks, where the launcher measured in blocks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FLAGS = {
     },
     "--time-to-return R": {
         "type": float,
-        "help": "compare the time until return_mean >= R (default: an R that all runs reach)",
+        "help": "compare the time until the return in training >= R (default: one all runs reach)",
     },
 }
 Tasks = dict[str, tuple[set[str], set[str]]]  # the runs of A and of B, with any number of workers
@@ -137,40 +137,19 @@ main = cli.command("compare", study, __doc__, FLAGS)
 def _scores(
     sweep: Sweep, tasks: Tasks, returns: str | None
 ) -> tuple[Quantity, dict[str, float], list[str]]:
-    """The final scores, the first return of each run from the same source, and sentences."""
-    names = {run for sides in tasks.values() for side in sides for run in side}
-    complete = scores.evaluated(sweep, names)
-    from_evaluations = complete if returns is None else returns == "evaluations"
-    if from_evaluations and not complete:
-        raise BadInputError(
-            "--returns evaluations: not every run has an evaluation; take --returns training, or "
-            "make runs with eval.every"
-        )
-    per_run: dict[str, float] = {}
-    texts = []
-    for task, (a, b) in tasks.items():
-        finals = scores.final_scores(sweep, a | b, evaluations=from_evaluations)
-        per_run |= finals.of
-        if finals.of:
-            texts.append(f"Final scores: {finals.source}.")
-        of_a, of_b = ({finals.counts[r] for r in side if r in finals.counts} for side in (a, b))
-        if of_a and of_b and of_a != of_b:
-            count_a, count_b = scores.count_text(of_a), scores.count_text(of_b)
-            text = f"the score of A is of {count_a}, that of B of {count_b}."
-            texts.append(sentences.for_line(task, text))
-        if finals.cut is not None:
-            text = f"scores are read at {finals.cut:,} steps, where the shortest run ends."
-            texts.append(sentences.for_line(task, text))
-    rows = sweep.evaluations if from_evaluations else sweep.iterations
-    starts = {run: float(r[0]) for run, r in groups.column_per_run(rows, "return_mean").items()}
-    quantity = Quantity(SCORE, per_run, seeded=True, learned=True)
-    return quantity, starts, list(dict.fromkeys(texts))
+    """The final scores, the return at the start of each run, and sentences."""
+    both = {task: a | b for task, (a, b) in tasks.items()}
+    chosen = None if returns is None else returns == "evaluations"
+    finals = scores.final_scores(sweep, both, evaluations=chosen)
+    per_run = {run: score for of_task in finals.values() for run, score in of_task.of.items()}
+    texts = [sentences.for_line(t, f"final score: {x.source}.") for t, x in finals.items() if x.of]
+    return Quantity(SCORE, per_run, seeded=True, learned=True), scores.starts(sweep), texts
 
 
 def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, list[str]]:
     """Seconds to a return of each task: `given`, or 90% of the way that every run went."""
-    iterations = wall_clock.clock(sweep)
-    returns = groups.column_per_run(iterations, "return_mean")
+    iterations = scores.with_training(sweep, wall_clock.clock(sweep))
+    returns = groups.column_per_run(iterations, scores.TRAINING)
     per_run: dict[str, float] = {}
     targets, short, without = [], [], []
     for task, (a, b) in tasks.items():
@@ -179,7 +158,7 @@ def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, l
             without.append(sentences.of_line(task, "a run has no finished episode"))
             continue
         rows = iterations[iterations["run"].isin(runs)]
-        best = float(rows.groupby("run", observed=True)["return_mean"].max().min())
+        best = float(rows.groupby("run", observed=True)[scores.TRAINING].max().min())
         start = sum(float(returns[run][0]) for run in runs) / len(runs)
         if given is None and best <= start:
             text = "a run's returns never rose above the mean start"
@@ -195,7 +174,7 @@ def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, l
     texts = []
     if targets:
         why = "" if given is not None else ", 90% of the way that every run went"
-        text = f"{TIME.capitalize()}, without compiling: until return_mean is"
+        text = f"{TIME.capitalize()}, without compiling: until the return in training is"
         texts.append(f"{text} {'; '.join(targets)}{why}.")
     if short:
         texts.append(f"Not every run reached return {given:g}, so no time: {'; '.join(short)}.")

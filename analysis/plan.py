@@ -27,7 +27,7 @@ from walle.analysis.writing.format import counted
 
 COUNT = partial(cli.whole_number, least=1)
 SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
-ENOUGH, WORTH, SHOWN = 1.05, 1.02, 3  # gains: of more samplers, of a change; changes in a sentence
+ENOUGH, SHOWN = 1.05, 3  # the gain that more samplers or a change need; changes in a sentence
 HALF = 0.5  # a share of learning from which on learning is the place to save
 _SPEEDUP = ["speedup", "speedup_low", "speedup_high"]
 SUMMARY = ["mode", "samplers", "iteration_s", "learn_share", *_SPEEDUP, "core_hours_per_million"]
@@ -173,7 +173,7 @@ def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Predict
         text: point.step_s / predict(costs, setup).step_s
         for text, setup in _changes(costs, point.setup)
     }
-    best = sorted((text for text in gains if gains[text] >= WORTH), key=lambda text: -gains[text])
+    best = sorted((text for text in gains if gains[text] >= ENOUGH), key=lambda text: -gains[text])
     texts = [f"{text} ({gains[text]:.2f} times as fast)" for text in best[:SHOWN]]
     share = point.learn_s / float(point.round_s[0])
     learn = (
@@ -184,7 +184,7 @@ def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Predict
         f"{'In' if mode == 'lock-step' else 'With'} {mode} {bound}: {point.speedup(base)} times as "
         f"fast as one sampler, {point.seconds()} s a round of {point.setup.round_steps:,} steps, "
         f"{point.core_hours:.3g} core-hours for a million steps.",
-        f"  Next: {', '.join(texts)}." if texts else "  Next: nothing gains 2%.",
+        f"  Next: {', '.join(texts)}." if texts else "  Next: nothing gains 5%.",
         *([learn] if share > HALF else []),
     ]
 

@@ -1,13 +1,13 @@
 """Draws the returns that were reached on each task, beside published returns.
 
-`final` is the mean over the seeds of their last return_mean: the last 100 training episodes, with
-exploration noise. `best evaluation` is the highest point of the mean curve of the evaluations,
-without exploration noise; `best stochastic evaluation` (with `eval.stochastic=true`) is the same of
-the evaluations that draw actions. A published return is compared with the number that was measured
-like it, by the probability that a seed of ours is above one of theirs. All bars are 95% intervals
-of the mean (Student's t, from the standard deviation over seeds), and end where returns are
-impossible; small dots are seeds. A hollow marker has another number of environment steps than
-`final`; the table has the steps.
+`end of training` is the mean return in training, with exploration noise, over the last tenth of the
+steps; `evaluation at the end` is without noise. `best evaluation` is the highest point of the mean
+curve of the evaluations, without exploration noise; `best stochastic evaluation` (with
+`eval.stochastic=true`) is the same of the evaluations that draw actions. A published return is
+compared with the number that was measured like it, by the probability that a seed of ours is above
+one of theirs. All bars are 95% intervals of the mean (Student's t, from the standard deviation over
+seeds), and end where returns are impossible; small dots are seeds. A hollow marker has another
+number of environment steps than the runs at their end; the table has the steps.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from walle.analysis.writing.format import counted, joined, listed, with_range
 WALLE = "walle"
 SAME_STEPS = 0.05
 COLUMNS = 4
-FINAL, BEST, STOCHASTIC = "final", "best evaluation", "best stochastic evaluation"
+TRAINED, END = "end of training", "evaluation at the end"
+BEST, STOCHASTIC = "best evaluation", "best stochastic evaluation"
 # The numbers of ours, in the order of preference, that are measured as a published kind is.
 ALIKE = {
     "max of average return over training": (STOCHASTIC, BEST),
-    "end of training": (FINAL,),
-    "final, stochastic policy": (FINAL,),
+    "end of training": (TRAINED,),
+    "final, stochastic policy": (TRAINED,),
 }
 
 
@@ -79,7 +80,7 @@ class Entry(NamedTuple):
 Pair = tuple[str, Entry, Entry]  # a task, a return of ours, a published one measured like it
 
 
-Panels = Mapping[tuple[str, str], list[Entry]]  # by task and algorithm; the first one is `final`
+Panels = Mapping[tuple[str, str], list[Entry]]  # by task and algorithm; the first is of an end
 
 
 def study(sweep: Sweep) -> cli.Study:
@@ -113,7 +114,8 @@ def _panels(sweep: Sweep) -> Panels:
     for (task, label), names in named.items():
         algorithm = algorithms[names[0]]
         rows = sweep.iterations[sweep.iterations["run"].isin(names)]
-        ends = [returns[-1] for returns in groups.column_per_run(rows, "return_mean").values()]
+        kinds = {TRAINED: scores.training(sweep, names), END: scores.at_end(sweep, names)}
+        ends = {kind: [*found.of.values()] for kind, found in kinds.items() if found and found.of}
         if ends:
             who = joined((WALLE, *(part for part in label.text.split(", ") if part != algorithm)))
             steps = int(rows.groupby("run", observed=True)["env_steps"].max().median())
@@ -121,7 +123,8 @@ def _panels(sweep: Sweep) -> Panels:
                 best_evaluation(sweep.evaluations, names),
                 best_evaluation(sweep.evaluations, names, "stochastic_return_mean", STOCHASTIC),
             )
-            entries = (_entry(FINAL, ends, steps), *filter(None, evaluations))
+            entries = [_entry(kind, values, steps) for kind, values in ends.items()]
+            entries += filter(None, evaluations)
             mine = reached.setdefault((task, algorithm), [])
             mine.extend(entry._replace(who=who) for entry in entries)
     panels = {}

@@ -1,9 +1,9 @@
-"""Draws learning curves over environment steps, iterations or wall clock.
+"""Draws learning curves, or any column, over environment steps, iterations or a clock.
 
 Each value of --by is a line: the mean over seeds with a 95% band (Student's t), or the
 interquartile mean with a bootstrap band. Each environment has a panel. A line is thin where some of
-its runs have no value; a sentence says where. On the wall clock a line has only the times at which
-all of its runs have a value.
+its runs have no value; a sentence says where. On a clock a line has only the times at which all of
+its runs have a value; core-seconds are the wall clock times the cores that a run could use.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ X_AXES = {
     "steps": ("env_steps", "environment steps"),
     "iterations": ("iteration", "iterations"),
     "wall": ("wall_s", "wall clock (s)"),
+    "cores": ("core_s", "core-seconds"),
 }
 FLAGS = {
     "-x": {"choices": list(X_AXES), "default": "steps", "help": "(default: steps)"},
     "-y COLUMN": "a column, or eval for evaluations (default: eval between algorithms that have "
-    "evaluations, else return_mean)",
+    f"evaluations, else {scores.TRAINING}: in training, over a window of the same steps)",
     "--iqm": "draw the interquartile mean",
     "--baseline": cli.BASELINE,
     "--paper": "mark the published returns",
@@ -77,11 +78,13 @@ def study(
         texts = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
     evaluations = evaluations or y == "eval" or bool(texts)
     file, ended = ("eval", "evaluation") if evaluations else ("iterations", "episode")
-    y = "return_mean" if y is None or y == "eval" else y
+    y = ("return_mean" if evaluations else scores.TRAINING) if y in (None, "eval") else y
     lines: list[Line] = []
     for runs, key in ((sweep, by), (baseline, None)):
         if runs is not None:
             frame = runs.evaluations if evaluations else wall_clock.clock(runs, compiling=compiling)
+            if y == scores.TRAINING:
+                frame = scores.with_training(runs, frame)
             groups.require(frame, column, y, file=file)
             mine = _lines(runs, key, frame, column, y, iqm=iqm)
             if not mine:
@@ -136,8 +139,11 @@ def study(
         frame.insert(0, "task", line.task)
         frame.insert(1, "line", line.label.text)
         points.append(frame.loc[:, ~frame.columns.duplicated()])  # x and y may be one column
-    # The last of the points at which most runs have a value.
-    last = [p.iloc[np.flatnonzero(p["runs"] == p["runs"].max())[-1:]] for p in points]
+    # The last of the points at which most runs have a value; over steps that of the shortest line.
+    full = [p[p["runs"] == p["runs"].max()] for p in points]
+    ends = pd.concat(full).groupby(["task", "line"])[column].max().groupby("task").min()
+    at = [ends[p["task"].iloc[0]] if x == "steps" else p[column].max() for p in full]
+    last = [p.iloc[[abs(p[column] - end).argmin()]] for p, end in zip(full, at, strict=True)]
     table = pd.concat(last, ignore_index=True)
     table.insert(2, "runs", table.pop("runs"))
     texts += _sentences(lines, label, iqm=iqm, evaluations=evaluations)
@@ -160,7 +166,7 @@ def _lines(
 ) -> list[Line]:
     """The lines of a figure over `by`; without `by` the lines of a baseline."""
     lines = []
-    named = labels.groups(sweep, by) if x == "wall_s" else labels.merged(sweep, by, frame, y)
+    named = labels.groups(sweep, by) if x.endswith("_s") else labels.merged(sweep, by, frame, y)
     for (task, label), runs in named.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
@@ -169,7 +175,7 @@ def _lines(
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
             full = ~np.isnan(values).any(axis=0)
-            if x == "wall_s" and full.any():  # a mean over the slower runs alone would jump
+            if x.endswith("_s") and full.any():  # a mean over the slower runs alone would jump
                 grid, values = grid[full], values[:, full]
             ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)

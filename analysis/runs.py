@@ -463,11 +463,13 @@ class Sweep:
         return max(strained or recorded, default=0)
 
     def summary(self) -> pd.DataFrame:
-        """One row a run, used or left out: overrides, state, starts, last iteration and return."""
+        """One row a run, used or left out: overrides, state, starts, last iteration, evaluation."""
         last = self.iterations.groupby("run", observed=True).last()
-        columns = ["iteration", "env_steps", "wall_s", "return_mean"]
+        ends = self.evaluations.reindex(columns=["run", "return_mean"])
+        last["eval_mean"] = ends.groupby("run", observed=True)["return_mean"].last()
+        columns = ["iteration", "env_steps", "wall_s", "eval_mean"]
         columns += [f"{name}_mean" for name in self.info]
-        ends = last.reindex(index=[run.name for run in self.runs], columns=columns)
+        shown = last.reindex(index=[run.name for run in self.runs], columns=columns)
         rows = [
             {
                 "run": run.name,
@@ -476,7 +478,7 @@ class Sweep:
                 "attempts": run.attempts,
                 "replacements": len(run.replacements),
                 "faults": int(run.status.get("faults") or 0),
-                **ends.loc[run.name].to_dict(),
+                **shown.loc[run.name].to_dict(),
             }
             for run in self.runs
         ]

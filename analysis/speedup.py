@@ -30,7 +30,7 @@ FLAGS = {
     "--end-to-end": "add the speedup of whole iterations, and the serial part of a round",
     "--time-to-return R": {
         "type": float,
-        "help": "add the speedup of the time until return_mean >= R",
+        "help": "add the speedup of the time until the return in training >= R",
     },
     "--paper": cli.PAPER,
     "--log": cli.LOG,
@@ -178,7 +178,8 @@ def _all_reached(
     sweep: Sweep, target: float, by: str, *, compiling: bool
 ) -> tuple[list[groups.Cell], list[str]]:
     """The cells in which every run reached a return, and a sentence about the other cells."""
-    per_run = scores.first_reached(wall_clock.clock(sweep, compiling=compiling), target)
+    clock = scores.with_training(sweep, wall_clock.clock(sweep, compiling=compiling))
+    per_run = scores.first_reached(clock, target)
     reached = {cell.key: cell for cell in groups.measure(sweep, per_run, by)}
     cells, short = [], []
     for every in groups.measure(sweep, {run.name: np.ones(1) for run in sweep.runs}, by):
@@ -190,7 +191,7 @@ def _all_reached(
     if not cells:
         raise BadInputError(
             f"--time-to-return {target:g}: at no {by} did every run reach it; the highest "
-            f"return_mean is {sweep.iterations['return_mean'].max():.4g}"
+            f"return in training is {clock[scores.TRAINING].max():.4g}"
         )
     text = (
         f"Return {target:g} was not reached by every run ({'; '.join(short)}). Points with such a "

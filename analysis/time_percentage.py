@@ -27,7 +27,7 @@ TELLING = {
     "wait_experience": "The agent waits for experience",
 }
 SMALL = 0.01
-BAR_INCHES = 0.24
+BAR_INCHES, LEAST_INCHES = 0.24, 1.5  # of a bar; of a figure, whose legend needs them
 BUSY = "busy"
 Key = tuple[str, Scalar]
 Parts = dict[str, list[groups.Cell]]  # the share of each part, such as a section, in the time
@@ -46,7 +46,7 @@ def study(
         for cell in cells
     ]
     bars = list(dict.fromkeys(cell.key for _, _, cell in every))
-    height = 0.75 + BAR_INCHES * len(bars)
+    height = max(LEAST_INCHES, 0.75 + BAR_INCHES * len(bars))
     figure, axes = style.panels(len(panels), height=height, sharey=True, page=True)
     for area, (panel, parts) in zip(axes, panels.items(), strict=True):
         _draw(area, parts, bars, stacked=panel != BUSY)

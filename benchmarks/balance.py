@@ -37,7 +37,7 @@ SETTINGS = (
     "algo.epochs=1",
     "algo.minibatch_size=2048",
     "algo.compile=false",
-    "eval.every=null",
+    "eval.episodes=0",
     "checkpoint.every=null",
     "logger.progress=quiet",
 )

@@ -272,7 +272,7 @@ def slow_run(step_ms: float, lanes: int, size: int, rounds: int, *sampler: str) 
     """The configuration of a run of `rounds` rounds of `size` steps that wait `step_ms` each."""
     settings = [f"env.step_ms={step_ms}", f"sampler.lanes={lanes}", f"batch_size={size}", *sampler]
     settings += [f"total_steps={size * rounds}", f"algo.minibatch_size={size}", "algo.epochs=1"]
-    quiet = ("eval.every=null", "checkpoint.every=null", "logger.progress=quiet")
+    quiet = ("eval.episodes=0", "checkpoint.every=null", "logger.progress=quiet")
     return compose(["env=slow", *settings, "algo.compile=false", *quiet])
 
 

@@ -54,7 +54,7 @@ def short_run(overrides: Sequence[str], cores: list[int], cache: str) -> dict[st
     from walle.config import compose
 
     steps = 2 * compose(list(overrides)).batch_size
-    settings = {"total_steps": steps, "eval.every": "null", "checkpoint.every": "null"}
+    settings = {"total_steps": steps, "eval.episodes": "0", "checkpoint.every": "null"}
     settings |= dict(override.split("=", 1) for override in overrides)
     caches = {"XDG_CACHE_HOME": cache, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
     with tempfile.TemporaryDirectory() as name:

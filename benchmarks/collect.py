@@ -141,7 +141,7 @@ def walle(env_id: str, samplers: int, options: argparse.Namespace) -> dict[str, 
         "algo.minibatch_size": options.batch_size,
         "algo.learning_rate": 1e-12,
         "algo.recompute_advantages": "false",
-        "eval.every": "null",
+        "eval.episodes": "0",
         "checkpoint.every": "null",
     }
 

@@ -30,7 +30,7 @@ SHORT_RUN = (
     "env.id=launcher_app:Stamped-v0",
     "batch_size=256",
     "total_steps=512",
-    "eval.every=null",
+    "eval.episodes=0",
     "sampler=process",
     "logger.progress=quiet",
 )

@@ -41,7 +41,7 @@ def same_in_walle(task: str, samples: int, samplers: int, max_lag: int) -> dict[
         "algo.minibatch_size": 64,
         "algo.schedule": "constant",
         "algo.target_kl": "null",  # all take all their steps
-        "eval.every": "null",
+        "eval.episodes": "0",
         "checkpoint.every": "null",
     }
 

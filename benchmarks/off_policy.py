@@ -149,7 +149,7 @@ def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
             "sampler.n": threads,
             "learner.threads": threads,
             "total_steps": args.end_to_end,
-            "eval.every": "null",
+            "eval.episodes": "0",
         }
         programs = {"walle": Program(walle_run(settings, scratch), cores, threads)}
         reason = why_absent(args.peers, (PEERS["sb3"],), "--peers")

@@ -36,7 +36,7 @@ from walle.analysis.measuring.stats import Interval, mean_interval
 from walle.analysis.runs import load
 from walle.system.machine import busy_s, usable_cores
 
-COMMON = ("eval.every=null", "checkpoint.every=null", "logger.progress=quiet")
+COMMON = ("eval.episodes=0", "checkpoint.every=null", "logger.progress=quiet")
 WAITING = (
     *("env=slow", "env.step_ms=20", "sampler.lanes=64", "batch_size=256"),
     *("algo.minibatch_size=64", "algo.epochs=2", "algo.compile=false"),

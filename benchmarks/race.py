@@ -149,7 +149,7 @@ def fill_cache(options: Options, cores: Sequence[int]) -> None:
     """Fills the cache of compiled code with short runs."""
     for max_lag in (0, 1):
         settings = default_walle(options.task, 2048, len(cores), max_lag, 0)
-        settings |= {"algo.compile": "true", "eval.every": "null"}
+        settings |= {"algo.compile": "true", "eval.episodes": "0"}
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)
             program = Program(walle_run(settings, directory), cores, threads=None)

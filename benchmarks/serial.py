@@ -58,7 +58,7 @@ WHOLE = "whole round"
 FITTED, WAITS = (COLLECTING, DIVIDED), (LAST_SAMPLER, LAST_LEARNER)
 COMMON = (
     *("env=halfcheetah", "sampler=process", "sampler.max_lag=0"),
-    *("eval.every=null", "checkpoint.every=null", "logger.progress=quiet"),
+    *("eval.episodes=0", "checkpoint.every=null", "logger.progress=quiet"),
 )
 
 

@@ -75,7 +75,7 @@ def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
         directory = Path(name)
         # Rounds of 2,048 steps of a run that never ends by itself.
         settings = default_walle(env_id, 10**12, samplers, max_lag=0, seed=0)
-        settings |= {"eval.every": "null", "checkpoint.every": "null"}
+        settings |= {"eval.episodes": "0", "checkpoint.every": "null"}
         program = Program(walle_run(settings, directory), cores, threads=None)
         begin = time.monotonic()
         with running(program, directory) as run:

@@ -62,7 +62,7 @@ def no_process_left():
 
 
 SMALL = (
-    "eval.every=null",
+    "eval.episodes=0",
     "logger.progress=quiet",
     "batch_size=256",
     "sampler.lanes=8",

@@ -34,7 +34,7 @@ SCRIPT = """
 import walle
 {guard}
     config = walle.compose(["env=cartpole", "total_steps=512", "batch_size=256", "sampler.n=2",
-                            "logger.progress=quiet", "algo.epochs=1", "eval.every=null"])
+                            "logger.progress=quiet", "algo.epochs=1", "eval.episodes=0"])
     print(walle.train(config, "out").env_steps)
 """
 

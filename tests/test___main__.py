@@ -189,7 +189,7 @@ def test_the_wheel_holds_all_and_takes_no_general_name(installed):
         (["run", "--help"], "  algo     a2c"),
         (["speedup", "sweep", "--paper"], "numbers: sweep/figures/speedup.csv"),
         (["report", "sweep"], "report: sweep/report.html"),
-        (["run", "env=cartpole", "total_steps=4096", "eval.every=null"], "4,096 steps in"),
+        (["run", "env=cartpole", "total_steps=4096", "eval.episodes=0"], "4,096 steps in"),
         (["recipes"], "ppo_cartpole  "),
         (["run", "+experiment=sac_pendulum", "--cfg", "job"], "total_steps: 20000"),
     ],

@@ -235,6 +235,36 @@ def test_a_policy_without_checksums_lacks_nothing(run, tmp_path, field):
     one_line(error, path)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("policy.net.policy_hidden", 7),
+        ("policy.net.activation", 7),
+        ("policy.obs_clip", "10"),
+        ("policy.spaces.obs", {}),
+        ("policy.spaces.action.shape", ["1"]),
+        ("info", None),
+    ],
+)
+def test_a_policy_with_a_value_of_another_type_is_one_line(run, tmp_path, field, value):
+    path = tmp_path / "c" / "copy.pt"
+    state = checkpoint.load(run("ppo") / "checkpoints" / LAST)
+    checkpoint.save(path, changed(state, field.split("."), value))
+    with pytest.raises(CheckpointError, match=r"copy\.pt cannot be loaded: ") as error:
+        walle.load(path)
+    one_line(error, path)
+
+
+@pytest.mark.parametrize("field", ["callbacks", "config.logger", "info"])
+def test_a_state_with_a_value_of_another_type_is_not_resumed(run, tmp_path, field, monkeypatch):
+    last = shutil.copytree(run("ppo"), tmp_path / "run") / "checkpoints" / LAST
+    checkpoint.save(last, changed(checkpoint.load(last), field.split("."), 7))
+    monkeypatch.setattr("walle.training.run_directory", started)
+    with pytest.raises(CheckpointError) as error:
+        resumed(tmp_path / "run", "ppo")
+    one_line(error, last)
+
+
 def damaged_copy(run, tmp_path, field, value, file=LAST):
     directory = tmp_path / "run"
     shutil.copytree(run, directory)
@@ -307,9 +337,9 @@ def test_changed_rows_of_a_replay_buffer_are_refused(run, tmp_path, damage):
     one_line(error, rows)
 
 
-def resumed(directory):
+def resumed(directory, name="sac"):
     state = checkpoint.earlier_state(directory, lambda line: None)
-    train(compose([*SMALL, *RUNS["sac"], "total_steps=320"]), directory, resumed=state)
+    train(compose([*SMALL, *RUNS[name], "total_steps=320"]), directory, resumed=state)
 
 
 @pytest.mark.parametrize("name", ["ppo", "sac"])

@@ -36,7 +36,7 @@ FAULTS = {
 }
 SMALL = (
     *("env=gym", "env.id=tests.toy:Fragile", "env.on_error=reset", "batch_size=64"),
-    *("sampler.lanes=4", "total_steps=384", "eval.every=null", "checkpoint.every=null"),
+    *("sampler.lanes=4", "total_steps=384", "eval.episodes=0", "checkpoint.every=null"),
     *("logger.progress=quiet", "algo.compile=false"),
 )
 ALGOS = {

@@ -21,7 +21,7 @@ OFF_POLICY = ("ddpg", "td3", "sac")
 def twins(*overrides):
     """The same algorithm on both devices, and a round that neither has learned from."""
     ours, rollout = trained(1, *SMALL, *overrides)
-    config = compose(["sampler=serial", "eval.every=null", *SMALL, *overrides, "device=cuda"])
+    config = compose(["sampler=serial", "eval.episodes=0", *SMALL, *overrides, "device=cuda"])
     theirs = make_algorithm(config, make_problem(config)[0])
     theirs.load_state_dict(ours.state_dict())
     return ours, theirs, rollout
@@ -69,7 +69,7 @@ def test_compiled_and_eager_agree(name):
 @pytest.mark.parametrize("name", [*ON_POLICY, *OFF_POLICY])
 def test_a_run_learns_there_and_acts_here(name, tmp_path):
     starts = ("algo.learning_starts=600",) if name in OFF_POLICY else ()
-    rounds = ("total_steps=1536", "sampler.n=2", "eval.every=null", "logger.progress=quiet")
+    rounds = ("total_steps=1536", "sampler.n=2", "eval.episodes=0", "logger.progress=quiet")
     config = compose([f"algo={name}", *SMALL, *rounds, *starts, "device=cuda"])
     train(config, tmp_path)
     assert len(read(tmp_path / "iterations.csv")) == 3
@@ -81,7 +81,7 @@ def test_a_run_learns_there_and_acts_here(name, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
 def test_two_learners_are_one(tmp_path):
-    rounds = ("total_steps=1536", "sampler.n=2", "eval.every=null", "logger.progress=quiet")
+    rounds = ("total_steps=1536", "sampler.n=2", "eval.episodes=0", "logger.progress=quiet")
     for n in (1, 2):
         config = compose([*SMALL, *rounds, "device=cuda", f"learner.n={n}", "learner.shards=2"])
         train(config, tmp_path / str(n))

@@ -18,8 +18,8 @@ from tests.conftest import read
 from walle.agent.evaluation import run_episodes
 from walle.agent.recorder import EpisodeTracker
 from walle.agent.sinks import section
-from walle.analysis import report
 from walle.analysis.runs import load
+from walle.analysis.writing import panel
 from walle.config import compose
 from walle.config.loading import without_removed
 from walle.envs import EnvSpec, make_lanes
@@ -229,7 +229,7 @@ def test_the_trial_finds_success_and_what_is_missing():
             EnvSpec("Hopper-v5", info=("x_velocity",)),
             r"info=\['x_velocity'\]: .* no info; .*gymnas",
         ),
-        (EnvSpec("tests.toy_robot:ROBOT", info=("x",)), r"info=\['x'\]: .* no info"),
+        (EnvSpec("tests.toy_robot:ROBOT", info=("x",)), r"info=\['x'\]: .*Robots have no info"),
         (
             EnvSpec("tests.toy_robot:ROBOT", reset_options={"a": 1}),
             r"reset_options=\{'a': 1\}: .*kw",
@@ -276,10 +276,7 @@ def test_sinks_report_and_index_have_the_columns(run):
     assert sweep.info == ["fuel_mean", "fuel_sum", "fuel", "is_success"]
     last = read(run / "iterations.csv")[-1]["is_success_mean"]
     assert sweep.summary()["is_success_mean"].tolist() == [float(last)]
-    draw = report.sections(sweep, "sampler.n", warmup=1, paper=False)[
-        "is_success, mean over episodes"
-    ]
-    assert "is_success_mean" in draw(sweep).table
+    assert '"is_success_mean"' in panel.panel(sweep, "sampler.n", "return_mean")
     means = _info_means(run, sweep.info)
     assert means["is_success_mean"] == float(last)
     assert means["eval_fuel_sum_mean"] == float(read(run / "eval.csv")[-1]["fuel_sum_mean"])

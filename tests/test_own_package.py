@@ -93,7 +93,7 @@ def test_a_resumed_run_ends_with_the_same_numbers(trained, tmp_path):
 
 def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
     settings = ["env=cartpole", "net=own", "net.name=corridor.net:Waves", "+net.waves=4"]
-    config = compose([*settings, *SIZE, "sampler=serial", "total_steps=256", "eval.every=null"])
+    config = compose([*settings, *SIZE, "sampler=serial", "total_steps=256", "eval.episodes=0"])
     algorithm = make_algorithm(config, make_problem(config)[0])
     shapes = algorithm.policy.layout.shapes
     assert shapes["policy.encoder.weight"] == (4, 4)
@@ -104,7 +104,7 @@ def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
 def test_an_off_policy_algorithm_takes_the_net_and_resumes(tmp_path):
     net = ["net=own", "net.name=corridor.net:Waves", "+net.waves=8"]
     early = ["algo.learning_starts=64", "algo.updates_per_step=0.1", "algo.minibatch_size=32"]
-    settings = ["algo=sac", "env=pendulum", *net, *early, *SIZE, "batch_size=64", "eval.every=null"]
+    settings = ["algo=sac", "env=pendulum", *net, *early, *SIZE, "batch_size=64", "eval.episodes=0"]
     train(compose([*settings, "sampler.n=2", "total_steps=128"]), tmp_path / "run")
     state = checkpoint.load(tmp_path / "run" / "checkpoints" / "last.pt")
     further = compose([*settings, "sampler=serial", "total_steps=192"])
@@ -182,7 +182,10 @@ class Ant:
         ("no_such_module:Ant", "there is no module no_such_module beside you"),
         ("corridor.environment:Coridor", "environment has no Coridor; did you mean 'Corridor'"),
         ("tests.test_own_package:Nothing", "tests.test_own_package has no Nothing; "),
-        ("corridor.environment:Corridor-v7", "Environment `Corridor` doesn't exist"),
+        ("corridor.environment:Corridor-v7", "Environment `Corridor` doesn't exist.$"),
+        ("Pong-v5", r"`Pong` doesn't exist.*prefix, as in env\.id=ALE/Pong-v5$"),
+        ("CartPol-v1", r"Did you mean: `CartPole`\?$"),
+        (":Corridor", r"env\.id=':Corridor' must be module:Name"),
     ],
 )
 def test_what_is_no_environment_is_refused(name, said):
@@ -227,7 +230,7 @@ def test_an_algorithm_that_no_worker_can_use_is_refused():
 @pytest.mark.slow
 def test_a_net_of_ones_own_is_compiled(tmp_path):
     settings = ["env=cartpole", "net=own", "net.name=corridor.net:Waves", "algo.compile=true"]
-    config = compose([*settings, *SIZE, "sampler=serial", "total_steps=512", "eval.every=null"])
+    config = compose([*settings, *SIZE, "sampler=serial", "total_steps=512", "eval.episodes=0"])
     train(config, tmp_path / "compiled")
     config.algo.compile = "false"
     train(config, tmp_path / "eager")

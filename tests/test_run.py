@@ -32,7 +32,7 @@ SMALL = (
     "batch_size=128",
     "sampler.lanes=8",
     "algo.epochs=2",
-    "eval.every=null",
+    "eval.episodes=0",
     "logger.progress=quiet",
 )
 

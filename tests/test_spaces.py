@@ -77,8 +77,8 @@ def test_bounds_of_the_settings_rescale_actions(name, low, high, drawn, applied)
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"action_low": [1, 2, 3]}, "give a number, or one for each entry"),
-        ({"action_low": 2, "action_high": 2}, r"action_low=2 and .*give a number, or one"),
+        ({"action_low": [1, 2, 3]}, "give a number, or for a Box a flat list"),
+        ({"action_low": 2, "action_high": 2}, r"action_low=2 and .*give a number, or"),
         ({"action_low": -1, "action": "raw"}, r"env.action=raw.*give a number"),
     ],
 )
@@ -87,8 +87,8 @@ def test_bounds_that_cannot_be_are_refused(settings, message):
         lanes_of("free", **settings)
     with pytest.raises(ConfigError, match=r"env.action_low=0 .* actions MultiDiscrete.*give a"):
         lanes_of("dials", action_low=0)
-    for wrong in ("wide", [1, "x"], [1, float("nan")]):
-        with pytest.raises(ConfigError, match="give a number, or one for each"):
+    for wrong in ("wide", True, [0, False], [[-1, -1]], [1, "x"], [1, float("nan")]):
+        with pytest.raises(ConfigError, match="give a number, or for a Box a flat list"):
             lanes_of("free", action_low=wrong)
 
 
@@ -218,7 +218,7 @@ def dist(policy, obs):
 def test_the_last_digit_of_a_large_number_is_learned(of, tmp_path):
     words = [w for w in SMALL if w.startswith(("env", "logger"))]
     config = compose(
-        [*words, "env.id=tests.toy_spaces:Stamped", f"+env.kwargs.of={of}", "eval.every=null",
+        [*words, "env.id=tests.toy_spaces:Stamped", f"+env.kwargs.of={of}", "eval.episodes=0",
          "total_steps=20480", "sampler=serial"]
     )  # fmt: skip
     train(config, tmp_path)
@@ -290,7 +290,7 @@ def test_what_cannot_be_flattened_is_named_with_the_wrapper(space, entry, kept, 
 
 def test_an_exported_offset_is_part_of_the_graph(tmp_path):
     train(
-        settings("Stamped of=ticks", "sampler=serial", "total_steps=32", "eval.every=null"),
+        settings("Stamped of=ticks", "sampler=serial", "total_steps=32", "eval.episodes=0"),
         tmp_path,
     )
     policy = walle.load(tmp_path)

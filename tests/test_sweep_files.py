@@ -26,7 +26,7 @@ TINY = (
     "batch_size=320",
     "total_steps=640",
     "seed=0",
-    "eval.every=null",
+    "eval.episodes=0",
     "hydra.launcher.check_cores=false",
 )
 OWN_SIZES = {

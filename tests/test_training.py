@@ -242,7 +242,7 @@ def test_every_checkpoint_holds_policy_and_settings(run):
 def test_an_earlier_attempt_is_set_aside(tmp_path):
     config = compose(
         ["env=cartpole", "total_steps=256", "batch_size=256", "logger.progress=quiet",
-         "eval.every=null", "algo.epochs=1"]
+         "eval.episodes=0", "algo.epochs=1"]
     )  # fmt: skip
     for _ in range(2):
         train(config, tmp_path)

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 ANALYSES = (
-    *("across_tasks", "compare", "iteration_time", "lag", "plan", "plot", "published_returns"),
+    *("across_tasks", "compare", "iteration_time", "lag", "plan", "published_returns"),
     *("report", "returns", "speedup", "time_percentage", "timeline", "wandb_report"),
 )
 MODULES = {

@@ -42,7 +42,7 @@ from walle.envs.probe import Probe, probe
 from walle.errors import CheckpointError, ConfigError, Interrupted, WorkerDeathError, WorkerError
 from walle.nets.factory import NetSettings
 from walle.policy.acting import stored_policy
-from walle.policy.starting import Parent
+from walle.policy.starting import Parent, continued
 from walle.sampling.episodes import EpisodeQuota, capacity
 from walle.sampling.lane_book import LaneBlock, deal
 from walle.sampling.process_sampling import ProcessSampling, SerialSampling
@@ -100,8 +100,10 @@ def train(
     if resumed:
         file = checkpoint.resumed_file(directory / "checkpoints", resumed)
         keys = ("seed", "batch_size", "env", "algo", "net")
-        needed = {"config": {**dict.fromkeys(keys), "env": {}}, "recorder": {"wall_s": 0.0}}
-        checkpoint.check(file, resumed, {**needed, "env_steps": 0, "live": [], "lanes": []})
+        groups: Any = {name: {} for name in (*keys[2:], "sampler", "learner", "logger")}
+        needed = {"config": dict.fromkeys(keys) | groups, "recorder": {"wall_s": 0.0}, "info": []}
+        needed |= {"env_steps": 0, "live": [], "lanes": []}
+        checkpoint.check(file, resumed, needed, ["info"])
         stored = without_removed(resumed["config"])
         stored["env"]["on_error"] = config.env.on_error  # which may change
         for key in keys:
@@ -118,20 +120,12 @@ def train(
     parent = Parent.read(config.start_from) if config.start_from and not resumed else None
     about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
-    if source := (file, resumed) if resumed else parent:  # whose offset need not be the trial's
-        env, own, entries = environment.env, environment.env.offset, problem.obs_layout.vector
-        fits = resumed or np.shape(source[1].get("offset", ())) == (entries,)
-        offset = checkpoint.offset_of(*source, entries) if fits else None  # `start` refuses it
-        info = tuple(resumed.get("info", ())) if resumed else env.info  # as in the run's files
-        environment = environment._replace(env=replace(env, offset=offset, info=info))
+    if source := Parent(file, resumed) if resumed else parent:
+        entries = problem.obs_layout.vector
+        env = continued(environment.env, source, entries, resumed=resumed is not None)
+        environment = environment._replace(env=env)
     make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)
-    if parent and (gap := np.abs(np.subtract(offset or 0, own or 0)).max()) >= 2**24:
-        raise ConfigError(
-            f"start_from={parent.file}: numbers in this environment's observations differ by "
-            f"{gap:.2g} from those of that run, so that float32 would round them; make them "
-            "relative in the environment, or leave out start_from"
-        )
 
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
@@ -220,7 +214,7 @@ class Training:
             "quota": {"mean_length": None} if self.config.whole_episodes else None,
         }
         file = checkpoint.resumed_file(self.directory / "checkpoints", resumed)
-        checkpoint.check(file, resumed, like)
+        checkpoint.check(file, resumed, like, absent=["recorder.tracker.faults"])  # before 0.3
         blocks, fit = [], False
         with suppress(KeyError, TypeError, ValueError, IndexError, AttributeError):
             blocks = [LaneBlock.loaded(block) for block in resumed["lanes"]]
@@ -361,7 +355,7 @@ class Training:
             earlier=resumed["recorder"] if resumed else None,
         )
         evaluator = None
-        if config.eval.every is not None:
+        if config.eval.episodes:
             evaluator = Evaluator(
                 environment.env,
                 algorithm.policy_factory(),

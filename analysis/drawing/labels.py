@@ -18,6 +18,7 @@ from walle.analysis.writing.format import joined
 
 COLUMNS = {
     ("iterations", "return_mean"): "return, mean of the\nlast 100 episodes",
+    ("iterations", "training_return"): "return in training,\nmean of a window",
     ("eval", "return_mean"): "return, mean of\nan evaluation",
     ("iterations", "round_steps"): "environment steps\nof an iteration",
 }
@@ -167,7 +168,6 @@ def identical_label(labels: Sequence[str]) -> str:
 
 
 PANELS = 3
-ALL_LINES = "all lines, identical"
 SPREAD = 0.1  # between neighbouring lines, of the axis
 GAP = 0.7  # of the least distance between two ticks, which all lines of a tick share
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from walle.analysis.measuring.stats import Interval
 
 COLUMN_INCHES = 3.3
+PANEL_INCHES = 2.2  # the least width of one of several panels
 PAGE_INCHES = 7.2
 # Okabe and Ito's palette without its yellow, dark and light in turn so that they differ in grey.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
@@ -132,23 +134,50 @@ def panels(
     return figure, axes[:count]
 
 
-def stack(figure: Figure) -> None:
-    """Arranges the panels of a drawn figure below one another, in the width of a column."""
+def resize(figure: Figure, width: float = COLUMN_INCHES) -> None:
+    """Makes a drawn figure so wide, with as many panels beside one another as fit."""
     from matplotlib.gridspec import GridSpec
 
     panels = figure.axes
     place = panels[0].get_subplotspec()
-    rows = place.get_geometry()[0] if place else 1
-    height = figure.get_figheight() / rows * len(panels)
-    grid = GridSpec(len(panels), 1, figure=figure)
-    for i, area in enumerate(panels):
-        area.set_subplotspec(grid[i])
-        area.tick_params(labelleft=True)
-        area.set_ylabel(area.get_ylabel() or panels[0].get_ylabel())
-    figure.set_size_inches(COLUMN_INCHES, height)
+    rows, most = place.get_geometry()[:2] if place else (1, 1)
+    columns = min(most, max(1, int(width / PANEL_INCHES)))
+    height = figure.get_figheight() / rows
+    if columns < most:
+        rows = -(-len(panels) // columns)
+        grid = GridSpec(rows, columns, figure=figure)
+        for i, area in enumerate(panels):
+            area.set_subplotspec(grid[i])
+            area.tick_params(labelleft=True)
+            area.set_ylabel(area.get_ylabel() or panels[0].get_ylabel())
+    figure.set_size_inches(width, height * rows)
     if figure.legends:
         figure.legends[0].remove()
         legend(figure)
+
+
+def rename(figure: Figure, words: Mapping[str, str], xlabel: str | None) -> set[str]:
+    """Replaces words in the texts of a drawn figure; returns those that it does not have."""
+    from matplotlib.text import Text
+    from matplotlib.ticker import FixedFormatter
+
+    missing = set(words)
+
+    def renamed(text: str) -> str:
+        for old in filter(None, words):
+            parts = re.split(rf"(?<!\w){re.escape(old)}(?!\w)", text)
+            missing.difference_update([old] * (len(parts) - 1))
+            text = words[old].join(parts)
+        return text
+
+    for text in figure.findobj(Text):
+        text.set_text(renamed(text.get_text()))
+    for area in figure.axes:
+        area.set_xlabel((area.get_xlabel() and xlabel) or area.get_xlabel())
+        for axis in (area.xaxis, area.yaxis):
+            if isinstance(ticks := axis.get_major_formatter(), FixedFormatter):
+                ticks.seq = list(map(renamed, ticks.seq))
+    return missing
 
 
 def finish(figure: Figure, title: str | None) -> None:
@@ -186,13 +215,13 @@ def point(
 ) -> None:
     """Draws a marker with its error bar, `hollow` where the machine had too few cores.
 
-    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, lie small upon it.
+    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, lie small on the bar.
     """
     draw_interval(axes, x, interval, look.color)
     inside = "white" if hollow else look.color
     axes.plot([x], [interval.value], look.marker, color=look.color, mfc=inside, zorder=3)
     for value in dots:
-        axes.plot([x], [value], ".", color=look.color, ms=4, mec="white", mew=0.4, zorder=4)
+        axes.plot([x], [value], ".", color=look.color, ms=5, mew=0, zorder=2.5)
 
 
 def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:

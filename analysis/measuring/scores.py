@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from walle.analysis.measuring.groups import column_per_run, require
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import Run, Sweep
-from walle.analysis.writing.format import counted
+from walle.analysis.runs import BadInputError, Run, Sweep
 
-PARTS = 10  # the last of so many parts of a run is its end
+TRAINING = "training_return"  # the column that `with_training` adds
+PARTS = 10  # a window is one of so many parts of a run
 SAME_END = 0.95
 RETURNS = Path(__file__).parents[1] / "reference" / "possible_returns.csv"
 NEVER_NEGATIVE = ("_s", "_share", "_std")
@@ -28,89 +27,115 @@ class Scores(NamedTuple):
     """Final scores."""
 
     of: dict[str, float]  # the score of each run that has one
-    source: str  # what the scores are means of, in words
-    # The environment steps at which longer runs are read, because another ended there; None where
-    # all runs ended within 5% of each other
-    cut: int | None = None
-    # The number of evaluations of each run that the score is a mean of; empty for scores from
-    # training
-    counts: Mapping[str, int] = {}
+    source: str  # what they are and at which environment steps, in words
 
 
-def final_returns(
-    rows: pd.DataFrame, ends: Mapping[str, int] | None = None
-) -> dict[str, FloatArray]:
-    """The `return_mean` of each run in the last tenth of its environment steps, at least one.
+class Experience(NamedTuple):
+    """The finished episodes of a run as piecewise linear functions of environment steps.
 
-    A run ends at the environment steps in `ends`, or else at those of its last row.
+    An episode counts in equal parts on all steps since the one before in its lane, so that a window
+    is over the same steps for any number of lanes.
     """
-    full = rows.dropna(subset=["return_mean"])
-    steps = column_per_run(full, "env_steps")
-    finals = {}
-    for run, values in column_per_run(full, "return_mean").items():
-        end = (ends or {}).get(run, steps[run][-1])
-        late = PARTS * (end - steps[run]) < end
-        finals[run] = values[late] if late.any() else values[-1:]
-    return finals
+
+    steps: FloatArray  # [knots] where episodes start or end, from 0
+    episodes: FloatArray  # [knots] the number of episodes up to there
+    returns: FloatArray  # [knots] the sum of their returns
+    end: float  # the last step to which the finished episodes of all lanes reach
+
+    def mean(self, start: FloatArray | float, stop: FloatArray | float) -> FloatArray:
+        """[windows] the mean return over the steps from `start` to `stop`; NaN beyond `end`."""
+        at = np.stack(np.broadcast_arrays(start, stop))
+        episodes, returns = (np.diff(np.interp(at, self.steps, y), axis=0)[0] for y in self[1:3])
+        episodes = np.where((at[1] <= self.end) & (episodes > 0), episodes, np.nan)
+        return np.asarray(returns / episodes, np.float64)
 
 
-def evaluated(sweep: Sweep, names: set[str]) -> bool:
-    """Whether each of the runs has an evaluation."""
-    rows = sweep.evaluations
-    return len(rows) > 0 and names <= set(rows["run"].astype(str))
+@lru_cache(maxsize=1)
+def experience(sweep: Sweep) -> dict[str, Experience]:
+    """The experience of each run of which an episode has ended, from episodes.csv."""
+    found = {}
+    for run, rows in sweep.episodes.groupby("run", observed=True):
+        lanes, stop = rows.groupby("lane")["env_steps"], rows["env_steps"].to_numpy(float)
+        start = lanes.shift(fill_value=0).to_numpy(float)
+        order = np.argsort(knots := np.concatenate([start, stop]), kind="stable")
+        steps, totals = knots[order], []
+        for value in (1.0, rows["return"].to_numpy(float)):
+            rate = value / np.maximum(stop - start, 1.0)
+            slope = np.concatenate([rate, -rate])[order].cumsum()
+            totals.append(np.append(0.0, (slope[:-1] * np.diff(steps)).cumsum()))
+        found[str(run)] = Experience(steps, totals[0], totals[1], float(lanes.max().min()))
+    return found
+
+
+def starts(sweep: Sweep) -> dict[str, float]:
+    """The mean return of each run's first episodes in training."""
+    known = experience(sweep).items()
+    return {run: float(x.mean(0.0, x.steps[x.steps > 0][0])) for run, x in known}
+
+
+def window(sweep: Sweep) -> float:
+    """The environment steps of a window: a tenth of those of the shortest run, as planned."""
+    return min(float(run.config.get("total_steps", math.nan)) for run in sweep.runs) / PARTS
+
+
+def with_training(sweep: Sweep, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows of iterations with the mean return over the window that ends there, `TRAINING`."""
+    known, values = experience(sweep), pd.Series(np.nan, frame.index)
+    sweep.note(f"Returns in training are means over windows of {window(sweep):,.0f} steps")
+    for run, rows in frame[frame["run"].isin(known)].groupby("run", observed=True):
+        steps = rows["env_steps"].to_numpy(float)
+        values[rows.index] = known[str(run)].mean(np.maximum(steps - window(sweep), 0), steps)
+    return frame.assign(**{TRAINING: values})
+
+
+def training(sweep: Sweep, names: Collection[str]) -> Scores:
+    """The mean returns of some runs in training, over the last window that all have finished."""
+    known = {run: x for run, x in experience(sweep).items() if run in names}
+    stop = min((x.end for x in known.values()), default=0.0)
+    start = max(0.0, stop - window(sweep))
+    of = {run: float(x.mean(start, stop)) for run, x in known.items()}
+    return Scores(of, f"mean return in training from {start:,.0f} to {stop:,.0f} steps")
+
+
+def at_end(sweep: Sweep, names: Collection[str]) -> Scores | None:
+    """The evaluations of some runs at their ends; None unless all have one within 5% of a place."""
+    rows = sweep.evaluations[sweep.evaluations["run"].isin(names)]
+    last = rows.groupby(rows["run"].astype(str)).tail(1)
+    if len(last) < len(names) or last["env_steps"].min() < SAME_END * last["env_steps"].max():
+        return None
+    of = dict(zip(last["run"].astype(str), last["return_mean"].astype(float), strict=True))
+    return Scores(of, f"evaluation without noise after {last['env_steps'].max():,.0f} steps")
+
+
+def final_scores(
+    sweep: Sweep, tasks: Mapping[str, Collection[str]], *, evaluations: bool | None = None
+) -> dict[str, Scores]:
+    """The final scores of the runs of each task: evaluations where all have them, else training.
+
+    Raises BadInputError if `evaluations` are asked for, and a run has none.
+    """
+    ends = {task: found for task, of in tasks.items() if (found := at_end(sweep, of)) is not None}
+    if evaluations and len(ends) < len(tasks):
+        raise BadInputError(
+            "not every run has an evaluation at the end; compare returns in training instead"
+        )
+    if evaluations is not False and len(ends) == len(tasks):
+        return ends
+    return {task: training(sweep, names) for task, names in tasks.items()}
 
 
 def evaluations_first(sweeps: Sequence[Sweep]) -> list[str]:
-    """The sentence that evaluations are drawn, between algorithms that all have them; else none.
-
-    The mean return of the last episodes lags behind learning by as many episodes as run side by
-    side, and it has the noise of exploration; both differ between algorithms.
-    """
-    varies = any("algo.name" in sweep.varying for sweep in sweeps)
-    if not varies or not all(evaluated(each, {run.name for run in each.runs}) for each in sweeps):
+    """The sentence that evaluations are drawn, between algorithms that all have them; else none."""
+    varies = any("algo.name" in each.varying for each in sweeps)
+    if not varies or any(each.evaluations["run"].nunique() < len(each.runs) for each in sweeps):
         return []
-    return [
-        "Between algorithms evaluations are drawn: training returns have each algorithm's own "
-        "noise and delay (-y return_mean draws them)."
-    ]
-
-
-def final_scores(sweep: Sweep, names: set[str], *, evaluations: bool) -> Scores:
-    """The final scores of some runs, read at the same number of environment steps."""
-    iterations = sweep.iterations[sweep.iterations["run"].isin(names)]
-    ends = iterations.groupby("run", observed=True)["env_steps"].max()
-    cut = int(ends.min()) if ends.min() < SAME_END * ends.max() else None
-    rows = iterations
-    if evaluations:
-        rows = sweep.evaluations[sweep.evaluations["run"].isin(names)]
-    if cut is not None:
-        rows = rows[rows["env_steps"] <= cut]
-    end_of = {str(run): int(end if cut is None else min(cut, end)) for run, end in ends.items()}
-    values = final_returns(rows, end_of)
-    scores = {run: float(finals.mean()) for run, finals in values.items()}
-    if not (evaluations and values):
-        source = "mean of the last 100 training episodes, averaged over the last tenth of a run"
-        return Scores(scores, source, cut)
-    counts = {run: finals.size for run, finals in values.items()}
-    same = "episodes" in rows and rows["episodes"].nunique() == 1
-    episodes = counted(int(rows["episodes"].iloc[0]), "episode") if same else "episodes"
-    source = (
-        "mean return of the evaluations in the last tenth of a run's steps, at least one "
-        f"({count_text(counts.values())}, each of {episodes} without exploration noise)"
-    )
-    return Scores(scores, source, cut, counts)
-
-
-def count_text(counts: Collection[int]) -> str:
-    """`1 evaluation a run` or `1 to 3 evaluations a run`."""
-    low, high = min(counts), max(counts)
-    return f"{counted(low, 'evaluation') if low == high else f'{low} to {high} evaluations'} a run"
+    noise = f"each algorithm's own noise (-y {TRAINING} draws them)"
+    return [f"Between algorithms evaluations are drawn: returns in training have {noise}."]
 
 
 def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArray]:
-    """Wall-clock seconds until `return_mean` first reached `target`, of each run that did so."""
-    require(iterations, "return_mean")
-    reached = iterations[iterations["return_mean"] >= target]
+    """Wall-clock seconds until `TRAINING` first reached `target`, of each run that did so."""
+    reached = iterations[iterations[TRAINING] >= target]
     first = reached.groupby("run", observed=True)["wall_s"].min()
     return {str(run): np.array([seconds]) for run, seconds in first.items()}
 
@@ -132,7 +157,7 @@ def possible_returns(runs: Iterable[Run]) -> Ends:
 
 def possible_values(column: str, runs: Iterable[Run] = ()) -> Ends:
     """The least and the greatest value that a column of iterations.csv can have in some runs."""
-    if column.startswith("return_") and not column.endswith("_std"):
+    if column.startswith(("return_", TRAINING)) and not column.endswith("_std"):
         return possible_returns(runs)
     if column in ("clip_fraction", "explained_variance"):
         return (0.0 if column == "clip_fraction" else -math.inf), 1.0

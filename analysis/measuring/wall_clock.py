@@ -17,11 +17,12 @@ AGENT = "agent"
 
 
 def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
-    """sweep.iterations with the compiler's time taken out of wall_s, iteration_s and other_s.
+    """sweep.iterations without the compiler's time in wall_s, iteration_s and other_s.
 
     The wall clock of an iteration loses all compiling of its run so far. What the compiler takes
     depends on what it finds in its cache, so a first run would look slower than the next one. A run
-    that was resumed has started twice: its wall clock keeps the first start only.
+    that was resumed has started twice: its wall clock keeps the first start only. `core_s` is the
+    wall clock times the run's cores, `round_steps` the environment steps of an iteration.
     """
     frame, took = sweep.iterations, compile_seconds(sweep)
     number = starts(sweep)
@@ -34,11 +35,14 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
         again = (other - usual).clip(lower=0.0).where(first & (number > 1), 0.0).fillna(0.0)
         so_far = again.groupby(frame["run"], observed=True).cumsum()
         frame = frame.assign(wall_s=frame["wall_s"] - so_far)
-    if compiling:
+    if not compiling:
+        so_far = took.groupby(frame["run"], observed=True).cumsum()
+        less = {"wall_s": so_far, "iteration_s": took, "other_s": took}
+        frame = frame.assign(**{name: frame[name] - s for name, s in less.items() if name in frame})
+    if not {"wall_s", "env_steps", "iteration"} <= set(frame):
         return frame
-    so_far = took.groupby(frame["run"], observed=True).cumsum()
-    less = {"wall_s": so_far, "iteration_s": took, "other_s": took}
-    return frame.assign(**{name: frame[name] - s for name, s in less.items() if name in frame})
+    cores = frame["run"].astype(str).map({run.name: run.cores or math.nan for run in sweep.runs})
+    return frame.assign(core_s=frame["wall_s"] * cores.astype(float), round_steps=steps_of(sweep))
 
 
 def compile_seconds(sweep: Sweep) -> pd.Series[float]:

@@ -16,7 +16,8 @@ import pandas as pd
 from walle.analysis.drawing import style
 from walle.analysis.runs import BadInputError, Sweep, fingerprint, load
 from walle.analysis.writing import sentences
-from walle.analysis.writing.format import counted
+from walle.analysis.writing.format import counted, listed
+from walle.system.files import write_atomically
 
 FORMATS = (".png", ".svg", ".pdf")
 # Figures of the same data are the same bytes.
@@ -25,6 +26,16 @@ PAPER = "draw the papers' own points too"
 LOG = "use logarithmic axes"
 COMPILING = "count the compiler's time on the wall clock too"
 BASELINE = {"type": Path, "metavar": "DIR", "help": "draw these runs in grey too"}
+
+
+FIGURE: Mapping[str, Any] = {
+    "--xlabel TEXT": {"help": "the label of the x axes"},
+    "--labels OLD=NEW": {"nargs": "+", "default": [], "help": "other words for lines and titles"},
+    "--width MM": {
+        "type": lambda text: whole_number(text.removesuffix("mm"), 30) / 25.4,
+        "help": "the figure's width, such as 85mm",
+    },
+}
 
 
 class Study(NamedTuple):
@@ -112,6 +123,12 @@ def command(
                 left_out = sentences.account(sweep) if sweep.left_out else []
                 text = sentences.ended(error) if left_out else str(error)
                 raise BadInputError(" ".join([text, *left_out])) from error
+            if args.width:
+                style.resize(result.figure, args.width)
+            words = dict(text.rpartition("=")[::2] for text in args.labels)
+            if missing := style.rename(result.figure, words, args.xlabel):
+                text = f"not in the figure: {listed(sorted(map(repr, missing)))}; write OLD=NEW"
+                raise BadInputError(f"--labels {' '.join(args.labels)}: {text}")
             style.finish(result.figure, args.title)
             path = args.output or sweep.paths[0] / f"figures/{file}.png"
             numbers = args.csv or path.with_suffix(".csv")
@@ -138,7 +155,7 @@ def command(
         open_viewer(args, file, path.resolve().as_uri())
 
     def main(argv: list[str] | None = None) -> int:
-        own = parser(doc, flags)
+        own = parser(doc, {**FIGURE, **(flags or {})})
         args = own.parse_intermixed_args(argv)
         if check and (wrong := check(args)):
             own.error(wrong)
@@ -169,7 +186,10 @@ def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *,
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, and makes the folders above it; BadInputError if it cannot."""
     with _written(path):
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        if path.suffix == ".html":  # a browser may load a page again at any moment
+            write_atomically(path.resolve(), text.encode(errors="backslashreplace"))
+        else:
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager

@@ -6,6 +6,9 @@ import base64
 import io
 from collections.abc import Callable, Iterable, Mapping
 from html import escape
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
 
 import pandas as pd
 
@@ -15,21 +18,27 @@ from walle.analysis.writing.cli import Study
 from walle.analysis.writing.sentences import ended, readable
 
 CSS = """
-:root { color-scheme: light; }
+:root { color-scheme: light dark; }
+@media (prefers-color-scheme: dark) { img { filter: invert(0.9) hue-rotate(180deg); } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 52rem; color: #1a1a1a; background: #fff;
+body { margin: 0 auto; padding: 1rem; max-width: 60rem; background: Canvas; color: CanvasText;
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: break-word; }
 h1 { font-size: 1.6rem; line-height: 1.2; margin: 0.5rem 0; }
-h2 { font-size: 1.15rem; margin: 2rem 0 0.5rem; border-bottom: 1px solid #ccc; }
+h2 { font-size: 1.15rem; margin: 2rem 0 0.5rem; border-bottom: 1px solid #8886; }
 img { display: block; width: 100%; height: auto; margin: 0.75rem auto; }
 ul { padding-left: 1.2rem; margin: 0.5rem 0; }
+figure { margin: 0; }
+.answer { font-size: 1.1rem; font-weight: 600; }
+.chart { height: 27rem; }
+.choices { display: flex; flex-wrap: wrap; gap: 0.4rem 1rem; }
+select { font: inherit; max-width: 16rem; }
 .wide { overflow-x: auto; }
+.file { font-family: monospace; white-space: pre-wrap; }
 table { border-collapse: collapse; font-size: 0.85rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: 0.2rem 0.8rem 0.2rem 0; vertical-align: top;
-  border-bottom: 1px solid #eee; }
-th { border-bottom: 1px solid #888; white-space: nowrap; }
-summary { cursor: pointer; color: #0b5394; padding: 0.4rem 0; }
-a { color: #0b5394; }
+  border-bottom: 1px solid #8886; white-space: nowrap; }
+td.long { white-space: normal; min-width: 20rem; }
+@media (max-width: 640px) { .chart { height: 34rem; } }
 @media print {
   body { max-width: none; font-size: 10pt; padding: 0; }
   figure, tr { break-inside: avoid; }
@@ -38,18 +47,35 @@ a { color: #0b5394; }
   table { font-size: 7.5pt; }
   details:not([open]) { display: none; }
 }
-figure { margin: 0; }
 """
+LONG = 60  # letters of a cell that is wrapped
 
 
-def document(title: str, parts: Iterable[str]) -> str:
-    """The whole page."""
-    body = "\n".join(parts)
+def document(title: str, parts: Iterable[str], *, reload_s: float = 0) -> str:
+    """The whole page with the library of its charts; it reloads itself every `reload_s` seconds.
+
+    Raises BadInputError if the library is not installed.
+    """
+    library = find_spec("plotly")
+    if library is None or library.origin is None:
+        raise BadInputError("the charts of a report need plotly: pip install plotly")
+    plotly = Path(library.origin).with_name("package_data") / "plotly.min.js"
+    scripts = [file.read_text("utf-8") for file in (plotly, Path(__file__).with_name("panel.js"))]
+    body = "\n".join([*parts, *(f"<script>{script}</script>" for script in scripts)])
+    reload = f' data-reload="{reload_s:g}"' if reload_s else ""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>{CSS}</style>\n</head>\n<body{reload}>\n"
         f"<h1>{escape(title)}</h1>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def chart(data: str, kind: str = "figure") -> str:
+    """A chart that panel.js draws from JSON: a figure of Plotly, or the data of the panel."""
+    data = data.replace("</", "<\\/")
+    return (
+        f'<div class="chart"></div><script type="application/json" class="{kind}">{data}</script>'
     )
 
 
@@ -58,19 +84,14 @@ def section(title: str, content: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
 
 
-def paragraph(text: str) -> str:
-    """One paragraph."""
-    return f"<p>{escape(text)}</p>"
+def paragraph(text: str, style: str = "") -> str:
+    """One paragraph, in a class of the style sheet."""
+    return f'<p class="{style}">{escape(text)}</p>'
 
 
 def sentences(texts: Iterable[str]) -> str:
     """A list with one sentence an entry."""
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
-
-
-def verbatim(text: str) -> str:
-    """Text in its own lines, such as a file's content."""
-    return f'<div class="wide"><pre>{escape(text)}</pre></div>'
 
 
 def folded(title: str, content: str) -> str:
@@ -88,7 +109,7 @@ def figure(title: str, draw: Callable[[], Study], written: set[str]) -> str:
             study = draw()
             style.finish(study.figure, None)
             wide, inches = _svg(study.figure), study.figure.get_figwidth()
-            style.stack(study.figure)
+            style.resize(study.figure)
             narrow = _svg(study.figure)
     except BadInputError as error:
         return section(title, paragraph(f"Not drawn: {ended(error)}"))
@@ -100,7 +121,7 @@ def figure(title: str, draw: Callable[[], Study], written: set[str]) -> str:
         f'<img src="{data}{wide}" style="max-width: {1.25 * inches:g}in" alt="{about}"></picture>'
         "</figure>"
     )
-    numbers = folded("The numbers", table(readable(study.table)))
+    numbers = folded("The numbers", table(study.table, title))
     return section(title, picture + sentences(texts) + numbers)
 
 
@@ -110,18 +131,25 @@ def _svg(figure: style.Figure) -> str:
     return base64.b64encode(buffer.getvalue()).decode()
 
 
-def table(frame: pd.DataFrame, links: Mapping[str, str] | None = None) -> str:
-    """A table; a cell of the first column becomes a link if `links` has it; nan is left empty."""
-    head = "".join(f"<th>{escape(str(name))}</th>" for name in frame.columns)
+def table(frame: pd.DataFrame, name: str, links: Mapping[str, str] | None = None) -> str:
+    """A table that scrolls if it is wide, and a link to NAME.csv, which has all digits.
+
+    A cell of the first column becomes a link if `links` has it.
+    """
+    text = readable(frame)
+    head = "".join(f"<th>{escape(column)}</th>" for column in map(str, text.columns))
     rows = []
-    for row in frame.itertuples(index=False, name=None):
-        cells = [
-            ("" if value != value else f"{value:,.6g}")
-            if isinstance(value, float)
-            else escape(str(value))
-            for value in row
-        ]
-        if links and str(row[0]) in links:
-            cells[0] = f'<a href="{escape(links[str(row[0])])}">{cells[0]}</a>'
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+    for row in text.itertuples(index=False, name=None):
+        kinds = ["td class=long" if len(cell) > LONG else "td" for cell in row]
+        cells = [f"<{k}>{escape(cell)}</td>" for k, cell in zip(kinds, row, strict=True)]
+        if links and row[0] in links:
+            cells[0] = f'<td><a href="{escape(links[row[0]])}">{escape(row[0])}</a></td>'
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    file, numbers = (
+        name.lower().replace(" ", "_"),
+        quote(frame.to_csv(index=False), errors="replace"),
+    )
+    return (
+        f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+        f'<a download="{escape(file)}.csv" href="data:text/csv,{numbers}">CSV</a>'
+    )

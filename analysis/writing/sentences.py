@@ -151,7 +151,7 @@ def few_repeats(cells: Iterable[Cell]) -> list[str]:
     if not few:
         return []
     count = repeats_label(few)
-    return [f"Points of {count} have no interval: a sweep with seed=0,1,2 has intervals."]
+    return [f"Points of {count} have no interval: add seed=0,1,2 to the sweep's command."]
 
 
 def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:

@@ -5,13 +5,17 @@ import threading
 import time
 
 import pytest
+from omegaconf import OmegaConf
 
+import walle
 from tests.conftest import read
 from walle.agent import checkpoint
 from walle.agent.evaluation import Evaluation, Evaluator
+from walle.config import validate
 from walle.errors import WorkerError
 from walle.sampling.process_sampling import SerialSampling
 from walle.system.run_files import read_status
+from walle.training import train
 
 
 def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):
@@ -21,6 +25,22 @@ def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):
     assert checkpoint.load(directory / "checkpoints" / "best.pt")["env_steps"] == 512
 
 
+def test_a_run_is_evaluated_at_its_end_unless_an_evaluation_has_no_episodes(run):
+    settings = ("env=cartpole", "sampler=serial", "eval.every=null", "eval.episodes=1")
+    _, directory = run(*settings)
+    assert [row["env_steps"] for row in read(directory / "eval.csv")] == ["768"]
+    checkpoints = directory / "checkpoints"
+    assert checkpoint.load(checkpoints / "best.pt")["env_steps"] == 768
+    state = checkpoint.load(checkpoints / "last.pt")
+    longer = validate(OmegaConf.create(state["config"] | {"total_steps": 1024}))
+    assert train(longer, directory, resumed=state).eval_mean is not None
+    assert [row["env_steps"] for row in read(directory / "eval.csv")] == ["768", "1024"]
+    outcome, directory = run(*settings, "eval.every=256", "eval.episodes=0")
+    assert (outcome.eval_mean, outcome.objective("eval")) == (None, outcome.return_mean)
+    assert not (directory / "eval.csv").exists()
+    assert walle.load(directory).origin.checkpoint.name == "last.pt"
+
+
 def test_the_agent_draws_ahead_once_the_policy_is_published(run, monkeypatch):
     events = []
     publish = SerialSampling.publish
@@ -28,7 +48,7 @@ def test_the_agent_draws_ahead_once_the_policy_is_published(run, monkeypatch):
         SerialSampling, "publish", lambda *args: events.append("publish") or publish(*args)
     )
     monkeypatch.setattr("walle.agent.agent.draw_ahead", lambda _: events.append("draw"))
-    run("env=cartpole", "sampler=serial", "eval.every=null", "total_steps=512", "batch_size=256")
+    run("env=cartpole", "sampler=serial", "eval.episodes=0", "total_steps=512", "batch_size=256")
     assert events == ["publish", *["publish", "draw"] * 2]  # the first is the policy of round 0
 
 

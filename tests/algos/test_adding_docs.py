@@ -28,7 +28,7 @@ def reinforce(tmp_path, monkeypatch):
     (tmp_path / "reinforce.py").write_text(block("python"))
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(algos.REGISTRY, "reinforce", "reinforce:Reinforce")
-    quiet = ("logger.progress=quiet", "eval.every=null")
+    quiet = ("logger.progress=quiet", "eval.episodes=0")
     return [f"hydra.searchpath=[file://{tmp_path}]", "algo=reinforce", "env=cartpole", *quiet]
 
 

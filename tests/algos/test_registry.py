@@ -27,7 +27,7 @@ QUICK = (
     "batch_size=64",
     "sampler.lanes=4",
     "total_steps=192",
-    "eval.every=null",
+    "eval.episodes=0",
     "logger.progress=quiet",
 )
 ALLOWED = [(name, mode) for name in REGISTRY for mode in load(name).capabilities.modes]

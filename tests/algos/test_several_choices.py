@@ -13,7 +13,7 @@ from walle.training import make_algorithm, make_problem, train
 
 LEVERS = ("env=gym", "env.id=tests.toy_images:Levers-v0")
 KINDS = ("dials", "switches")
-SMALL = ("eval.every=null", "logger.progress=quiet", "batch_size=64", "sampler.lanes=4")
+SMALL = ("eval.episodes=0", "logger.progress=quiet", "batch_size=64", "sampler.lanes=4")
 
 
 def levers(kind, *overrides):

@@ -85,14 +85,21 @@ def write_run(path: Path, job: Job) -> Path:
 
 
 def keep_rows(run: Path, rows: int) -> None:
-    """Cuts a run's iterations.csv after so many rows, as if it had been stopped there."""
-    lines = (run / "iterations.csv").read_text().splitlines(keepends=True)
-    (run / "iterations.csv").write_text("".join(lines[: rows + 1]))
+    """Cuts a run's files after so many iterations, as if it had been stopped there."""
+    for file, many in (("iterations", rows), ("episodes", 2 * rows)):
+        lines = (run / f"{file}.csv").read_text().splitlines(keepends=True)
+        (run / f"{file}.csv").write_text("".join(lines[: many + 1]))
 
 
 def set_columns(run: Path, file: str = "iterations", **columns: Any) -> None:
-    """Replaces columns of a run's CSV file; None drops the column."""
+    """Replaces columns of a run's CSV file; None drops the column.
+
+    With `return_mean` the episodes of an iteration return that too.
+    """
     frame = pd.read_csv(run / f"{file}.csv").assign(**columns)
+    if file == "iterations" and columns.get("return_mean") is not None:
+        means = frame["return_mean"].fillna(frame["return_round_mean"])
+        set_columns(run, "episodes", **{"return": np.repeat(means.to_numpy(float), 2)})
     frame = frame.drop(columns=[name for name, values in columns.items() if values is None])
     frame.to_csv(run / f"{file}.csv", index=False, lineterminator="\n")
 
@@ -177,6 +184,7 @@ def _timing_row(
 def _episodes(
     job: Job, rows: list[dict[str, Any]], rng: np.random.Generator
 ) -> list[dict[str, Any]]:
+    """Two episodes an iteration, one in each of two lanes."""
     return [
         {
             "env_steps": row["env_steps"],
@@ -184,7 +192,7 @@ def _episodes(
             "sampler": k % job.n,
             "lane": k,
             "policy_version": row["policy_version"],
-            "return": row["return_round_mean"] + 100 * rng.standard_normal(),
+            "return": row["return_round_mean"] + (100 if k else -100),
             "length": 1000,
             "end": "truncated",
         }

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import Job, keep_rows, set_columns, write_sweep
+from tests.analysis.synthetic import Job, set_columns, write_sweep
 from walle.analysis import across_tasks
 from walle.analysis.measuring import stats
 from walle.analysis.runs import BadInputError, load
@@ -14,7 +14,7 @@ from walle.analysis.runs import BadInputError, load
 
 def test_scores_across_tasks_are_scaled_by_task(tasks_sweep: Path) -> None:
     sweep = load(tasks_sweep)
-    _, matrices = across_tasks.score_matrices(sweep, "sampler.n")
+    _, matrices, _ = across_tasks.score_matrices(sweep, "sampler.n")
     assert {n: matrix.shape for n, matrix in matrices.items()} == {"1": (3, 2), "4": (3, 2)}
     best = np.maximum(matrices["1"].mean(axis=0), matrices["4"].mean(axis=0))
     np.testing.assert_allclose(best, 1)
@@ -41,11 +41,11 @@ def test_across_tasks_needs_tasks(tasks_sweep: Path, speedup_sweep: Path) -> Non
 def test_a_task_without_a_finished_episode(tmp_path: Path) -> None:
     jobs = [Job(n=n, env=env) for env in ("A-v0", "B-v0") for n in (1, 2)]
     root = write_sweep(tmp_path / "s", jobs)
-    keep_rows(root / "2", 1)  # n=1 of the second task; the first row has no return yet
+    (root / "2" / "episodes.csv").unlink()  # n=1 of the second task
     sweep = load(root)
     assert across_tasks.study(sweep).table["sampler.n"].tolist() == ["2"]
     assert sweep.notes == ["Not drawn, as a task has no finished episode: sampler.n=1"]
-    keep_rows(root / "3", 1)
+    (root / "3" / "episodes.csv").unlink()
     with pytest.raises(BadInputError, match=r"no value of sampler.n has a finished episode in all"):
         across_tasks.study(load(root))
 
@@ -68,7 +68,7 @@ def test_algorithms_are_no_repeats(tmp_path: Path) -> None:
         text = (root / str(number) / "run.json").read_text()
         rate = f'"rate": {number // 2}, "epochs"'
         (root / str(number) / "run.json").write_text(text.replace('"epochs"', rate))
-    table = across_tasks.study(load(root), y="return_mean").table
+    table = across_tasks.study(load(root), y="training").table
     assert table["algo.name"].tolist() == ["a2c", "ppo"]
     assert table["runs_per_task"].tolist() == [2, 2]
     assert table["iqm"].tolist() == pytest.approx([0.5, 1.0], abs=0.05)
@@ -85,10 +85,13 @@ def test_between_algorithms_evaluations_count(tmp_path: Path) -> None:
         final = 4000.0 if job.algo == "ppo" else 2000.0
         set_columns(root / str(number), "eval", return_mean=final)
     study = across_tasks.study(load(root))
-    assert any("Between algorithms evaluations" in text for text in study.sentences)
+    assert any(
+        text.startswith("Final returns: evaluation without noise after 61,440 steps")
+        for text in study.sentences
+    )
     assert study.table.set_index("algo.name")["iqm"]["ppo"] == pytest.approx(1)
-    assert 0.3 < study.table.set_index("algo.name")["iqm"]["a2c"] < 0.5  # runs begin above 0
-    training = across_tasks.study(load(root), y="return_mean").table.set_index("algo.name")["iqm"]
+    assert study.table.set_index("algo.name")["iqm"]["a2c"] == pytest.approx(0.5, abs=0.05)
+    training = across_tasks.study(load(root), y="training").table.set_index("algo.name")["iqm"]
     assert training["a2c"] > training["ppo"]
 
 
@@ -129,7 +132,7 @@ def test_tasks_without_a_rise_are_left_out_and_said(tmp_path: Path) -> None:
         if job.env != "Ccc-v0":
             set_columns(root / str(number), return_mean=5.0 if job.env == "A-v0" else -rows)
     sweep = load(root)
-    study = across_tasks.study(sweep)
+    study = across_tasks.study(sweep, y="training")
     assert "Left out, as no returns rise above those of the start: A-v0, Bb-v0" in sweep.notes
     assert study.sentences[0].startswith("1 environment: Ccc-v0.")
     assert study.table["iqm"].max() == pytest.approx(1)
@@ -138,7 +141,7 @@ def test_tasks_without_a_rise_are_left_out_and_said(tmp_path: Path) -> None:
 def test_the_interval_has_the_freedom_of_all_tasks(tasks_sweep: Path) -> None:
     """Two tasks with three runs have four degrees, not two: 2.78 in place of 4.30."""
     sweep = load(tasks_sweep)
-    _, found = across_tasks.score_matrices(sweep, "sampler.n")
+    _, found, _ = across_tasks.score_matrices(sweep, "sampler.n")
     matrix = found["1"]
     row = across_tasks.study(sweep).table.iloc[0]
     draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
@@ -148,7 +151,7 @@ def test_the_interval_has_the_freedom_of_all_tasks(tasks_sweep: Path) -> None:
 def test_an_interrupted_run_has_no_score(tmp_path: Path) -> None:
     jobs = [Job(env=env, seed=seed) for env in ("A-v0", "B-v0") for seed in range(3)]
     jobs += [Job(env="B-v0", seed=3, state="interrupted", iterations=3)]
-    _, matrices = across_tasks.score_matrices(load(write_sweep(tmp_path / "s", jobs)), "seed")
+    _, matrices, _ = across_tasks.score_matrices(load(write_sweep(tmp_path / "s", jobs)), "seed")
     assert "3" not in matrices
     table = across_tasks.study(load(tmp_path / "s")).table
     assert table["runs_per_task"].tolist() == [3]

@@ -33,28 +33,23 @@ def test_only_a_lag_that_varies_has_a_distribution(lag_sweep: Path) -> None:
 def test_without_lag_that_varies_there_is_no_empty_panel(tasks_sweep: Path) -> None:
     study = lag.study(load(tasks_sweep))
     labels = [axes.get_ylabel() for axes in study.figure.axes]
-    returns = "return, mean of the\nlast 100 episodes"
-    assert labels == [*["environment steps per second"] * 2, returns, returns]
+    assert labels == ["environment steps per second"] * 2
     titles = [axes.get_title() for axes in study.figure.axes]
-    assert titles == ["HalfCheetah-v5", "Hopper-v5"] * 2  # a panel for each task
+    assert titles == ["HalfCheetah-v5", "Hopper-v5"]  # a panel for each task
     assert study.figure.axes[0].get_xlabel() == "samplers"  # what varies, not max_lag
 
 
-def test_identical_returns_are_one_point_and_seeds_are_dots(tmp_path: Path) -> None:
+def test_seeds_are_dots(tmp_path: Path) -> None:
     jobs = [Job(n=n, seed=s, iterations=4, cores=1) for n in (1, 2) for s in (0, 1)]
     root = write_sweep(tmp_path / "s", jobs)
     for number, job in enumerate(jobs):
-        returns = [1.0, 2.0 + job.seed, 3.0 + job.seed, 4.0 + job.seed]
-        set_columns(root / str(number), return_mean=returns)
+        set_columns(root / str(number), return_mean=[1.0, 2.0, 3.0, 4.0 + job.seed])
     study = lag.study(load(root))
-    rates, finals = study.figure.axes
-    dots = [[x for x in area.get_lines() if x.get_marker() == "."] for area in (rates, finals)]
-    assert [len(found) for found in dots] == [4, 2]  # two seeds, at n=1 and n=2 the same returns
-    assert [tick.get_text() for tick in finals.get_xticklabels()] == ["1; 2, identical"]
+    (rates,) = study.figure.axes
+    assert len([x for x in rates.get_lines() if x.get_marker() == "."]) == 4
     assert study.table["final_return"].tolist() == [4.5, 4.5]
     names = [text.get_text() for text in study.figure.legends[0].get_texts()]
     assert names == ["more busy processes than cores"]
-    assert any("once where all runs learnt the same: 1; 2, id" in t for t in study.sentences)
 
 
 def test_the_distribution_reaches_all_iterations(lag_sweep: Path) -> None:
@@ -92,8 +87,8 @@ def test_without_an_episode_there_is_no_return(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=3)])
     path = root / "0" / "iterations.csv"
     path.write_text("iteration,env_steps,iteration_s,lag_mean,return_mean\n1,9,1,0,\n2,18,1,0,\n")
+    path.with_name("episodes.csv").unlink()
     study = lag.study(load(root))
-    assert any("No episode has ended" in text for text in study.sentences)
     assert study.table["final_return"].isna().all()
 
 

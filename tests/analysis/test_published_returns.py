@@ -8,6 +8,9 @@ import pytest
 
 from tests.analysis.synthetic import Job, keep_rows, set_columns, write_sweep
 from walle.analysis.published_returns import (
+    BEST,
+    END,
+    TRAINED,
     Entry,
     best_evaluation,
     main,
@@ -53,7 +56,7 @@ def test_the_probability_of_improvement_stands_beside_each_number(tmp_path: Path
     found = study(load(root))
     table = found.table.set_index("label")["above Tianshou"]
     assert table["walle, best evaluation"] == pytest.approx(0.8413, abs=1e-4)  # of the normal
-    assert np.isnan(table["walle, final"])
+    assert np.isnan(table["walle, end of training"])
     said = next(text for text in found.sentences if "Tianshou" in text)
     assert said.startswith(
         "Probability that a seed of walle (best evaluation) is above one of Tianshou (max of "
@@ -79,9 +82,9 @@ def test_a_sweep_of_tasks(tasks_sweep: Path, tmp_path: Path) -> None:
     found = study(load(tasks_sweep)).table
     mine = found[(found["task"] == "Hopper-v5") & found["label"].str.startswith("walle")]
     assert mine["label"].tolist() == [
-        f"walle, n = {n}, {kind}" for n in (1, 4) for kind in ("final", "best evaluation")
+        f"walle, n = {n}, {kind}" for n in (1, 4) for kind in (TRAINED, END, BEST)
     ]
-    assert mine["seeds"].tolist() == [3, 3, 3, 3]  # two numbers of samplers are no repeats
+    assert mine["seeds"].tolist() == [3] * 6  # two numbers of samplers are no repeats
     assert main([str(tasks_sweep), "-o", str(tmp_path / "out.png")]) == 0
     assert (tmp_path / "out.png").stat().st_size > 0
     assert (tmp_path / "out.csv").read_text().startswith("task,algorithm,label,mean")
@@ -103,9 +106,11 @@ def test_seeds_are_dots_and_other_steps_are_hollow(tmp_path: Path) -> None:
     (axes,) = found.figure.axes
     assert axes.get_ylabel() == "return"
     names = [text.get_text() for text in found.figure.legends[0].get_texts()]
-    assert {"walle, final (2 seeds)", "CleanRL (3 seeds)", "other env steps"} <= set(names)
+    assert {"walle, end of training (2 seeds)", "CleanRL (3 seeds)", "other env steps"} <= set(
+        names
+    )
     dots = [line for line in axes.get_lines() if line.get_marker() == "."]
-    assert len(dots) == 4  # two seeds of `final`, two of `best evaluation`
+    assert len(dots) == 6  # two seeds of each number of ours
 
 
 def test_no_episode_yet_is_said_in_one_line(

@@ -1,19 +1,28 @@
 from __future__ import annotations
 
+import base64
+import html
 import json
+import os
 import re
 import shutil
 import subprocess
+from contextlib import ExitStack
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
+import numpy as np
+import pandas as pd
 import pytest
 
-from tests.analysis.synthetic import REPLACED, Job, write_run, write_sweep
+from tests.analysis.synthetic import REPLACED, Job, keep_rows, write_run, write_sweep
 from walle.analysis import report
 from walle.analysis.measuring.groups import axis_of
 from walle.analysis.runs import load
+from walle.analysis.writing import panel
+from walle.system.locks import locked_file
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 VOID = {"meta", "img", "source", "br", "hr", "link"}
@@ -66,10 +75,10 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_is_whole_and_needs_no_other_file(speedup_page: Path) -> None:
     text = speedup_page.read_text()
     pictures = [a for a in check(text).addresses if a.startswith("data:image/svg+xml;base64,")]
-    assert len(pictures) == 14  # seven figures, for a wide and for a narrow screen
-    assert "http" not in text
+    assert len(pictures) == 8  # four figures, for a wide and for a narrow screen
+    assert not any(a.startswith("http") for a in check(text).addresses)
     for words in (
-        "Speedup",
+        "Speedup of sampler.n=8 over sampler.n=1: collection ",
         "Amdahl",
         "15 of 15 runs used.",
         "cpu model",
@@ -158,11 +167,14 @@ def test_a_machine_that_was_not_quiet_is_told(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
-    text = report.build(
-        load(write_sweep(tmp_path / "s", [Job(iterations=1), Job(n=2, iterations=1)])), warmup=0
-    )
+    sweep = write_sweep(tmp_path / "s", [Job(iterations=1), Job(n=2, iterations=1)])
+    for run in "01":
+        (sweep / run / "episodes.csv").unlink()
+    text = report.build(load(sweep), warmup=0)
     check(text)
-    assert "Not drawn: return_mean is empty in every run" in text
+    assert "<h2>Final scores" not in text
+    assert '"return_mean"' not in text  # of the panel's choices
+    assert '"training_return"' not in text
 
 
 def test_the_question_is_put_together_from_what_varies(
@@ -183,10 +195,12 @@ def test_final_scores_evaluations_and_the_comparison(tmp_path: Path) -> None:
     sweep = load(write_sweep(tmp_path / "s", jobs))
     text = report.build(sweep)
     check(text)
-    for title in ("Evaluations", "Comparison", "Final scores"):
-        assert f"<h2>{title}</h2>" in text
+    assert '<p class="answer">Final score on x: ' in text  # both learnt the same
+    titles = re.findall("<h2>(.*?)</h2>", text)
+    assert titles[:2] == ["Curves", "Comparison"]
+    assert titles[-1] == "Caveats"
     assert "A is algo.name=a2c (4 runs), B is algo.name=ppo (4 runs)." in text
-    assert "<th>training</th><th>evaluation</th>" in text
+    assert "<th>evaluation</th><th>training</th>" in text
 
 
 def test_no_sentence_stands_twice(speedup_page: Path, lag_page: Path) -> None:
@@ -215,6 +229,100 @@ def test_the_figures_suit_the_sweep(lag_sweep: Path, tmp_path: Path) -> None:
     assert titles[-2:] == ["Timeline, max_lag 0", "Timeline, max_lag 1"]
 
 
+def panel_of(text: str) -> dict[str, Any]:
+    """The data of the page's panel."""
+    (found,) = re.findall(r'<script type="application/json" class="panel">(.*?)</script>', text)
+    data: dict[str, Any] = json.loads(found)
+    return data
+
+
+def numbers(data: dict[str, Any], run: int, column: str) -> list[float]:
+    return np.frombuffer(base64.b64decode(data["columns"][run][column]), "<f4").tolist()
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_panel_has_every_column_of_every_run(tmp_path: Path) -> None:
+    jobs = [Job(seed=0), Job(seed=1, status={"state": "interrupted"}), Job(algo="a2c", cores=2)]
+    sweep = load(write_sweep(tmp_path / "s", jobs))
+    data = panel_of(report.build(sweep))
+    rows = sweep.iterations[sweep.iterations["run"] == "0"]
+    assert {"kl", "eval return_std", "round_steps", "learn_s"} <= set(data["options"]["y"])
+    assert list(data["options"]["x"]) == ["env_steps", "iteration", "wall_s", "core_s"]
+    assert (data["first"]["y"], data["first"]["by"]) == ("eval return_mean", "algo.name")
+    assert data["keys"]["algo.name"] == ["ppo", "ppo", "a2c"]
+    assert (data["off"], data["states"][1]) == (["1"], "interrupted")
+    values, steps = numbers(data, 0, "learn_s"), numbers(data, 0, "env_steps")
+    known = [k for k, value in enumerate(values) if value == value]
+    assert [values[k] for k in known] == pytest.approx(rows["learn_s"])
+    assert [steps[k] for k in known] == list(rows["env_steps"])
+    wall_s, core_s = numbers(data, 2, "wall_s"), numbers(data, 2, "core_s")
+    assert core_s == pytest.approx([2 * seconds for seconds in wall_s])
+    evaluated = [v for v in numbers(data, 2, "eval return_mean") if v == v]
+    mine = sweep.evaluations[sweep.evaluations["run"] == "2"]
+    assert evaluated == pytest.approx(mine["return_mean"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_long_runs_are_thinned_and_keep_their_evaluations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(panel, "MOST", 300)
+    text = report.build(load(write_sweep(tmp_path / "s", [Job(n=n) for n in (1, 2)])))
+    assert re.search("Of [0-9]+ iterations one is drawn, and every evaluation", text)
+    values = numbers(panel_of(text), 0, "eval return_mean")
+    assert len(values) < 20
+    assert sum(value == value for value in values) == 3
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_single_run_has_a_question_and_an_answer(tmp_path: Path) -> None:
+    text = report.build(load(write_run(tmp_path / "s", Job())))
+    assert "What are the results of ppo on HalfCheetah-v5? 1 seed." in text
+    assert '<p class="answer">Final score on HalfCheetah-v5: ' in text
+
+
+def test_the_answer_names_the_best_and_the_next(tmp_path: Path) -> None:
+    ends = {"training": [1.0, 3.0, 2.0], "training_low": 0.5, "training_high": 4.0}
+    finals = pd.DataFrame({"task": "x", "line": ["a", "b", "c"], **ends})
+    sweep = load(write_sweep(tmp_path / "s", [Job(algo="a2c"), Job()]))
+    (text,) = report.answers(sweep, "algo.name", 1, finals)
+    assert text == "Best final score on x: 3 [0.5, 4] (b), next 2 [0.5, 4] (c)."
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_watching_writes_the_page_until_the_launcher_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, pages, file = tmp_path / "s", [], tmp_path / "s/report.html"
+    write_run(root / "0", Job(iterations=2, state="running"))
+    keep_rows(root / "0", 0)  # no iteration yet
+    lock = ExitStack()
+    lock.enter_context(locked_file(root / ".launcher.lock"))
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+
+    def sleep(seconds: float) -> None:
+        assert seconds >= report.RELOAD_S
+        pages.append(file.read_text() if file.exists() else "")
+        if len(pages) == 1:
+            write_run(root / "0", Job(iterations=2, state="running"))
+        if len(pages) == 2:
+            write_run(root / "0", Job(iterations=4))
+            lock.close()
+
+    monkeypatch.setattr(report.time, "sleep", sleep)
+    assert report.main([str(root), "--watch"]) == 0
+    assert "no complete iteration yet" in capsys.readouterr().err
+    assert pages[0] == ""
+    assert '<body data-reload="20">' in pages[1]
+    assert "data-reload" not in file.read_text().partition("<script>")[0]
+    assert len(numbers(panel_of(file.read_text()), 0, "env_steps")) == 4
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_watching_what_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    assert report.main([str(tmp_path / "typo"), "--watch"]) == 2
+
+
 @pytest.mark.slow
 def test_a_key_that_counts_no_workers_has_neither_speedup_nor_ideal(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(max_lag=lag, seed=s) for lag in (0, 1) for s in (0, 1)])
@@ -225,45 +333,90 @@ def test_a_key_that_counts_no_workers_has_neither_speedup_nor_ideal(tmp_path: Pa
     assert "Not drawn" not in text
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("width", [375, 1200])
-def test_no_screen_scrolls_sideways(lag_page: Path, tmp_path: Path, width: int) -> None:
-    """A browser lays the page out in a frame of this width and says how wide it became."""
+def browsed(page: Path, script: str, width: int, *flags: str) -> str:
+    """The title that a script sets: a browser without network shows the page in a frame `f`."""
     browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
     if browser is None:
         pytest.skip("no Chromium here")
+    frame = page.with_name("frame.html")
+    frame.write_text(
+        f"<iframe id=f src={page.name} width={width} height=800></iframe>"
+        "<script>onload = async () => { try { const d = f.contentDocument;"
+        f"{script} }} catch (error) {{ document.title = error.stack; }} }}</script>"
+    )
+    switches = ["--headless", "--no-sandbox", "--disable-gpu", "--allow-file-access-from-files"]
+    switches += [f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=20000"]
+    switches += ["--host-resolver-rules=MAP * ~NOTFOUND", *flags, "--dump-dom", frame.as_uri()]
+    command = [browser, *switches]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    title = re.search(r"<title>(.+?)</title>", run.stdout)
+    assert title, run.stdout[:2000]
+    return html.unescape(title.group(1))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_screen_scrolls_sideways(lag_page: Path, tmp_path: Path, width: int) -> None:
+    """A browser lays the page out in a frame of this width and says how wide it became."""
     shutil.copy(lag_page, tmp_path / "r.html")
     script = (
-        "onload=()=>{const d=f.contentDocument, e=d.documentElement;"
-        "const images=[...d.images];"
-        "document.title=[e.scrollWidth, e.clientWidth,"
-        "images.filter(i=>i.complete&&i.naturalWidth>0).length, images.length,"
-        "Math.max(...images.map(i=>i.getBoundingClientRect().right))].join(' ')}"
+        "const e = d.documentElement, images = [...d.images];"
+        "document.title = [e.scrollWidth, e.clientWidth,"
+        "images.filter(i => i.complete && i.naturalWidth > 0).length, images.length,"
+        "Math.max(...images.map(i => i.getBoundingClientRect().right))].join(' ')"
     )
-    (tmp_path / "frame.html").write_text(
-        f"<iframe id=f src=r.html width={width} height=800></iframe><script>{script}</script>"
+    scroll, client, drawn, images, right = map(
+        float, browsed(tmp_path / "r.html", script, width).split()
     )
-    run = subprocess.run(
-        [
-            browser,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--allow-file-access-from-files",
-            f"--user-data-dir={tmp_path / 'profile'}",
-            "--virtual-time-budget=10000",
-            "--dump-dom",
-            (tmp_path / "frame.html").as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=True,
-    )
-    title = re.search(r"<title>([\d. ]+)</title>", run.stdout)
-    assert title, run.stdout[:2000]
-    scroll, client, drawn, images, right = (float(word) for word in title.group(1).split())
     assert scroll <= client
     assert drawn == images > 4
     assert right <= width
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("undrawn")
+def test_the_panel_follows_clicks_and_choices(tmp_path: Path) -> None:
+    """In a dark browser: a run hides, the mean follows, other numbers are drawn and pointed at."""
+    jobs = [Job(algo=a, seed=s) for a in ("a2c", "ppo") for s in (0, 1, 2)]
+    page = tmp_path / "r.html"
+    page.write_text(report.build(load(write_sweep(tmp_path / "s", jobs))))
+    script = """
+      const chart = d.querySelector(".chart"), window_ = f.contentWindow, seen = {};
+      const wait = () => new Promise(done => setTimeout(done, 1500));
+      const names = of => chart.data.filter(t => t.name && t.visible === of).map(t => t.name);
+      await wait();
+      seen.before = names(true);
+      const entry = [...d.querySelectorAll(".legend .traces")].find(
+        e => e.textContent === "seed 1").querySelector(".legendtoggle");
+      for (const type of ["mousedown", "mouseup"])
+        entry.dispatchEvent(new window_.MouseEvent(type, { bubbles: true }));
+      await wait();
+      seen.hidden = names("legendonly");
+      seen.after = names(true);
+      for (const [id, value] of [["y", "learn_s"], ["x", "core_s"], ["by", "seed"]]) {
+        d.getElementById(id).value = value;
+        d.getElementById(id).dispatchEvent(new Event("change"));
+      }
+      await wait();
+      seen.axes = [chart.layout.xaxis.title.text, chart.layout.yaxis.title.text];
+      const seed = chart.data.findIndex(t => t.meta[0] === 0);
+      window_.Plotly.Fx.hover(chart, [{ curveNumber: seed, pointNumber: 3 }]);
+      await wait();
+      seen.pointed = d.querySelector(".hovertext").textContent;
+      await new Promise(done => { f.onload = done; window_.location.reload(); });
+      const choice = f.contentDocument.getElementById("y");
+      seen.kept = [choice.value, f.contentWindow.location.hash.includes("off=1")];
+      seen.background = getComputedStyle(f.contentDocument.body).backgroundColor;
+      seen.requests = f.contentWindow.performance.getEntriesByType("resource").length;
+      document.title = JSON.stringify(seen);
+    """
+    seen = json.loads(browsed(page, script, 1280, "--blink-settings=preferredColorScheme=0"))
+    assert seen["before"] == ["mean of 3", "seed 0", "seed 1", "seed 2"] * 2
+    assert seen["hidden"] == ["seed 1"]
+    assert seen["after"] == ["mean of 2", "seed 0", "seed 2", *seen["before"][4:]]
+    assert seen["axes"] == ["core-seconds", "learn_s"]
+    assert "0: a2c" in seen["pointed"]
+    assert seen["kept"] == ["learn_s", True]
+    assert (seen["background"], seen["requests"]) == ("rgb(18, 18, 18)", 0)

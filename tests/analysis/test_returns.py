@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from walle.analysis.runs import BadInputError, load
 
 
 def test_rows_without_a_return_yet_are_not_zeros(speedup_sweep: Path) -> None:
-    study = returns.study(load(speedup_sweep))
+    study = returns.study(load(speedup_sweep), y="return_mean")
     assert study.points is not None
     assert study.points["env_steps"].min() == 2 * 2048
 
@@ -26,7 +27,7 @@ def test_rows_without_a_return_yet_are_not_zeros(speedup_sweep: Path) -> None:
 def test_each_axis(speedup_sweep: Path, x: str, column: str) -> None:
     study = returns.study(load(speedup_sweep), x=x)
     assert study.points is not None
-    assert set(study.points.columns) >= {column, "return_mean", "return_mean_low", "runs"}
+    assert set(study.points.columns) >= {column, "training_return", "training_return_low", "runs"}
     assert len(study.table) == 5
 
 
@@ -63,10 +64,10 @@ def test_runs_that_are_never_there_together_are_not_averaged_in_silence(tmp_path
 
 def test_a_run_without_a_return_is_said(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=20), Job(iterations=20, seed=1)])
-    keep_rows(root / "1", 1)
+    (root / "1" / "episodes.csv").unlink()
     sweep = load(root)
     study = returns.study(sweep)
-    assert "Not drawn, as return_mean is empty in every row: 1" in sweep.notes
+    assert "Not drawn, as training_return is empty in every row: 1" in sweep.notes
     assert study.table["runs"].tolist() == [1]
     (line, _) = study.figure.axes[0].get_lines()
     assert line.get_label() == "mean (1 seed)"  # no label: all runs have n = 1
@@ -127,10 +128,9 @@ def test_runs_with_one_evaluation_each_are_points(tmp_path: Path) -> None:
 def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1, 2)])
     for run, value in (("0", 100), ("1", 200), ("2", 200)):
-        frame = pd.read_csv(root / run / "iterations.csv").assign(return_mean=value)
-        frame.to_csv(root / run / "iterations.csv", index=False)
+        set_columns(root / run, return_mean=value)
     study = returns.study(load(root))
-    assert study.table["return_mean_high"].item() > 300
+    assert study.table["training_return_high"].item() > 300
     low, high = study.figure.axes[0].get_ylim()
     assert (low, high) == pytest.approx((92, 208))
 
@@ -138,12 +138,12 @@ def test_a_wide_band_does_not_set_the_axis(tmp_path: Path) -> None:
 def test_on_the_wall_clock_a_line_ends_with_its_first_run(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
     for run, value, speed in (("0", 100, 1.0), ("1", 200, 2.0)):
-        frame = pd.read_csv(root / run / "iterations.csv").assign(return_mean=value)
-        frame["wall_s"] = speed * frame["iteration"]
-        frame.to_csv(root / run / "iterations.csv", index=False)
+        set_columns(root / run, return_mean=value, wall_s=speed * np.arange(1, 31))
     study = returns.study(load(root), x="wall")
     assert study.points is not None
-    assert set(study.points["return_mean"]) == {150.0}  # never 200, of the slower run alone
+    assert study.points["training_return"].to_numpy() == pytest.approx(
+        150
+    )  # never 200, of the slower run alone
     assert study.points["wall_s"].max() == pytest.approx(30, abs=0.5)
     assert not any("thin" in text for text in study.sentences)
 
@@ -152,7 +152,7 @@ def test_without_evaluations_algorithms_show_their_training(tmp_path: Path) -> N
     root = write_sweep(tmp_path / "s", [Job(algo=algo) for algo in ("a2c", "ppo")])
     (root / "1" / "eval.csv").unlink()
     study = returns.study(load(root))
-    assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
+    assert study.figure.axes[0].get_ylabel() == "return in training,\nmean of a window"
 
 
 def test_y_eval_is_the_evaluations(speedup_sweep: Path) -> None:
@@ -175,6 +175,7 @@ def write_lock_step(root: Path, workers: tuple[int, ...], seeds: int) -> Path:
     for number in range(seeds, len(jobs)):
         first = pd.read_csv(root / str(number % seeds) / "iterations.csv")
         set_columns(root / str(number), return_mean=first["return_mean"])
+        shutil.copy(root / str(number % seeds) / "episodes.csv", root / str(number))
     return root
 
 
@@ -210,6 +211,7 @@ def test_the_baseline_counts_identical_runs_once(tmp_path: Path, tasks_sweep: Pa
 
 def test_no_episode_has_ended(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=1)])
+    (root / "0" / "episodes.csv").unlink()
     with pytest.raises(BadInputError, match="no episode has ended yet"):
         returns.study(load(root))
 
@@ -226,7 +228,7 @@ def test_published_returns_are_marked_where_the_axis_reaches_them(tmp_path: Path
     assert "CleanRL PPO (v4)" in labels
     short = load(write_run(tmp_path / "short", Job()))
     returns.study(short, paper=True)
-    assert "lie beyond" in short.notes[0]
+    assert any("lie beyond" in note for note in short.notes)
 
 
 def test_iqm_of_few_runs_is_said(speedup_sweep: Path) -> None:
@@ -243,6 +245,17 @@ def test_every_seed_is_a_line_of_its_own(tmp_path: Path) -> None:
     study = returns.study(load(root), by="seed")
     assert study.table["line"].tolist() == ["seed = 0", "seed = 1"]  # without n: both learnt it
     assert study.table["runs"].tolist() == [1, 1]
+
+
+def test_the_table_reads_all_lines_at_the_same_steps(tmp_path: Path) -> None:
+    """With more lanes the last episodes end the earlier; a table of both had two moments."""
+    root = write_sweep(tmp_path / "s", [Job(n=n, seed=seed) for n in (1, 2) for seed in (0, 1)])
+    for number in (2, 3):
+        path = root / str(number) / "episodes.csv"
+        pd.read_csv(path).head(2 * 23).to_csv(path, index=False)
+    table = returns.study(load(root)).table
+    assert table["line"].tolist() == ["n = 1", "n = 2"]
+    assert table["env_steps"].to_numpy() == pytest.approx(23 * 2048, rel=0.01)
 
 
 def rows(*runs: list[tuple[float, float]]) -> pd.DataFrame:

@@ -49,10 +49,10 @@ def directory(tmp_path_factory):
 def test_the_report_tells_of_trials_best_settings_and_every_trial(directory, capsys):
     assert report.main([str(directory)]) == 0
     page = (directory / "report.html").read_text()
-    for title in ("History", "Importances", "Settings and values", "Best settings", "Every trial"):
+    titles = ("History", "Evaluations of every trial", "Importances", "Settings and values")
+    for title in (*titles, "Best settings", "Every trial"):
         assert f"<h2>{title}</h2>" in page
-    assert "Not drawn" not in page
-    assert page.count("data:image/svg") == 6  # wide and narrow
+    assert page.count('<script type="application/json" class="figure">') == 4
     assert "algo: {epochs: 20}" in page
     said = capsys.readouterr().out
     assert "12 trials: 9 complete, 1 pruned, 1 failed, 1 running." in said
@@ -62,15 +62,12 @@ def test_the_report_tells_of_trials_best_settings_and_every_trial(directory, cap
 
 def test_the_numbers_of_the_figures(directory):
     search = searches.load_search(directory)
-    best = search.best
-    history = searches.history(search)
-    history.figure.axes[0].set_xlim(0, 3)  # of four trials
-    assert all(tick.is_integer() for tick in history.figure.axes[0].get_xticks())
-    table = history.table
-    assert list(table["trial"]) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
-    assert list(table["best so far"]) == list(table["value"].cummax())
-    lines = searches.parallel_coordinates(search).table
-    assert lines["eval, median of 3 seeds"][0] == best.value
+    drawn = searches.figures(search)
+    values, best = drawn["History"].data[:2]
+    assert list(values.x) == [0, 1, 2, 6, 7, 8, 9, 10, 11]
+    assert max(values.y) == best.y[-1] == search.best.value
+    lines = [line for line in drawn["Settings and values"].data if line.mode == "lines"]
+    assert len(lines) == 9
     assert len(searches.trial_table(search)) == 12
 
 
@@ -80,19 +77,9 @@ def test_the_setting_that_decides_is_the_most_important(tmp_path):
         trial = study.ask(SPACE)
         study.tell(trial, -trial.params["algo.epochs"] + 0.1 * len(trial.params["algo"]))
     search = searches.StoredSearch(study, tmp_path, {}, study.trials, study.best_trial)
-    found = searches.importances(search).table
-    assert found["setting"][0] == "algo.epochs"
-    assert found["importance"].sum() == pytest.approx(1)
-
-
-def test_minimizing_turns_best_and_worst(tmp_path):
-    storage = JournalStorage(JournalFileBackend(str(tmp_path / "study.journal")))
-    study = optuna.create_study(storage=storage, direction="minimize")
-    for value in (3.0, 1.0, 2.0):
-        study.tell(study.ask({"x": FloatDistribution(0, 1)}), value)
-    search = searches.load_search(tmp_path)
-    assert list(searches.history(search).table["best so far"]) == [3, 1, 1]
-    assert next(iter(searches.parallel_coordinates(search).table["value"])) == 1
+    (bars,) = searches.figures(search)["Importances"].data
+    assert bars.y[-1] == "algo.epochs"
+    assert sum(bars.x) == pytest.approx(1)
 
 
 def test_a_journal_that_others_share(tmp_path):
@@ -110,8 +97,7 @@ def test_a_journal_that_others_share(tmp_path):
 
 def test_too_little_to_draw(tmp_path, capsys):
     write(tmp_path / "study.journal", trials=1)
-    with pytest.raises(BadInputError, match="importances need two complete trials"):
-        searches.importances(searches.load_search(tmp_path))
+    assert "Importances" not in searches.figures(searches.load_search(tmp_path))
     (tmp_path / "study.journal").unlink()
     write(tmp_path / "study.journal", trials=0)
     capsys.readouterr()

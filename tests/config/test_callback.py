@@ -84,7 +84,7 @@ def test_from_python_too():
 @pytest.mark.slow
 def test_jobs_record_the_final_setting_alone_and_are_recognised(planned, command, tmp_path, capsys):
     """The jobs are recorded as if each had been typed with `algo.clip`; a second launch skips."""
-    small = ("env=cartpole", "total_steps=512", "batch_size=256", "sampler.n=1", "eval.every=null")
+    small = ("env=cartpole", "total_steps=512", "batch_size=256", "sampler.n=1", "eval.episodes=0")
     typed = ("-m", "algo=ppo,a2c", "ppo.clip=0.1,0.2", "name=own", *small)
     command(*typed)
     command(*typed, DRY)
@@ -104,7 +104,11 @@ def test_jobs_record_the_final_setting_alone_and_are_recognised(planned, command
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["sampler=[serial,process]"], "sampler=[serial,process]: a run has one sampler; for a"),
+        (
+            ["env=[hopper,ant]"],
+            "env=[hopper,ant]: a run has one env; for a sweep over several type",
+        ),
+        (["start_from=gone", "seed=1,2"], "gone does not exist; give a run's directory"),
         (["-m", "seed=1,2", "net=[mlp,gru]"], "a run has one net; for a sweep over several type"),
         (["algo.clip=${z}"], "algo.clip: Interpolation key 'z' not found; correct the"),
         (["algo.clip=${oc.env:WALLE_NOPE}"], "variable 'WALLE_NOPE' not found\"; set the variable"),

@@ -12,7 +12,7 @@ from walle.config.checks import default_parts
 from walle.errors import ConfigError, RolloutError
 from walle.training import make_problem, train
 
-COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.every=null", "sampler.lanes=4")
+COUNTER = ("env=gym", "env.id=tests.toy:Counter-v0", "eval.episodes=0", "sampler.lanes=4")
 
 
 def walle(directory, *overrides):
@@ -121,8 +121,9 @@ def test_shards_that_nobody_asked_for_fit_every_algorithm(asked, shards):
 
 
 def test_the_best_evaluation_of_a_run_without_evaluations_is_refused():
-    with pytest.raises(ConfigError, match=r"objective=best with eval\.every=null: .*=return"):
-        compose(["objective=best", "eval.every=null"])
+    with pytest.raises(ConfigError, match=r"objective=best with eval\.episodes=0: .*=return"):
+        compose(["objective=best", "eval.episodes=0"])
+    assert compose(["objective=best", "eval.every=null"]).eval.every is None  # one at the end
 
 
 def test_shards_of_an_algorithm_that_divides_nothing_are_refused(monkeypatch):

@@ -121,9 +121,10 @@ def test_slow_passes_its_step_on():
             r"logger.tags=\['a', 't+'\] needs 1 to 64",
         ),
         (["logger=[wandb,tensorboard]", "logger.project=a%b"], r"logger.project='a%b' needs 1 to"),
-        (["eval=null"], r"eval=null: .* type eval.every=null for none, or eval.every=STEPS$"),
-        (["eval=false"], r"eval=False: eval holds settings; type eval.every=null"),
-        (["eval=5000"], r"eval=5000: eval holds settings; .* eval.every=STEPS$"),
+        (["eval=null"], r"eval=null: .*; eval\.episodes=0 leaves out evaluations$"),
+        (["eval=false"], r"eval=False: eval holds settings; type eval.every=null for one"),
+        (["eval.episodes=-1"], r"eval.episodes=-1 must not be negative"),
+        (["eval=5000"], r"eval=5000: eval holds settings; .* eval.every=STEPS;"),
         (
             ["checkpoint=runs/last.pt"],
             r"checkpoint=runs/last.pt: .* to resume a run type resume=DIR",

@@ -22,7 +22,7 @@ TINY = (
     "sampler.lanes=8",
     "sampler=serial",
     "seed=0",
-    "eval.every=null",
+    "eval.episodes=0",
     "logger.progress=quiet",
 )
 EARLY = ("algo.learning_starts=256", "algo.updates_per_step=0.05")

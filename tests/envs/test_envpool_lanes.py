@@ -249,7 +249,7 @@ def test_what_envpool_cannot_draw_is_refused(env_id, mode):
 def test_the_commands_of_the_page_train_and_act(words, tmp_path):
     pytest.importorskip("envpool")
     sizes = ("sampler=serial", "batch_size=64", "sampler.lanes=4", "total_steps=128")
-    quiet = ("algo.epochs=1", "eval.every=null", "logger.progress=quiet")
+    quiet = ("algo.epochs=1", "eval.episodes=0", "logger.progress=quiet")
     train(compose([*words, *sizes, *quiet]), tmp_path / "run")
     policy = walle.load(tmp_path / "run", "last")
     with policy.env() as env:

@@ -111,7 +111,7 @@ ADAPTING = (
     "algo.adapt=adaptive",
     "env=cartpole",
     "batch_size=2048",
-    "eval.every=null",
+    "eval.episodes=0",
 )
 SHORT = ("total_steps=25_000", "logger.progress=quiet", "sampler.lanes=16")
 

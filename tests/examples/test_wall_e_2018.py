@@ -120,7 +120,7 @@ def test_steps_end_where_the_kl_is_too_large():
 
 
 def test_a_policy_with_these_networks_is_loaded_and_acts(tmp_path):
-    quiet = ("logger.progress=quiet", "eval.every=null", "total_steps=256", "sampler=serial")
+    quiet = ("logger.progress=quiet", "eval.episodes=0", "total_steps=256", "sampler=serial")
     train(compose([*PAPER, *quiet]), tmp_path)
     policy = walle.load(tmp_path, "last")
     assert policy.act(policy.env().reset(seed=0)[0]).shape == (3,)

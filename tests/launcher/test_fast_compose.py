@@ -16,7 +16,7 @@ from walle.launcher.planning import FastLoader
 
 JOBS = [
     ["seed=2", "algo.clip=0.3", "name=two words", "sampler.n=4"],
-    ["env=cartpole", "seed=3", "total_steps=1e5", "eval.every=null"],
+    ["env=cartpole", "seed=3", "total_steps=1e5", "eval.episodes=0"],
     ["algo=trpo", "env=hopper", "algo.gamma=0.9", "env.episode_limit=10"],
     ["++algo.clip=0.25", "++env.kwargs.frame_skip=2"],
     ["+env.kwargs.frame_skip=3", "~callbacks", "hydra.verbose=true"],  # left to Hydra

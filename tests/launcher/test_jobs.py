@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from walle.launcher.jobs import Ended, Verdict, judge
+from walle.launcher.screen import alike
 
 GIB = 2**30
 
@@ -110,3 +111,13 @@ def test_the_signal_a_job_obeyed_is_told_with_its_exit_code():
     around = {"status": {"state": "interrupted", "signal": "SIGINT"}}
     verdict = judge(with_result(ended(130), Verdict("failed", "SystemExit: 130")), **around)
     assert (verdict.state, verdict.exit_code, verdict.signal) == ("interrupted", 130, "SIGINT")
+
+
+def test_a_failure_with_the_cause_of_another_but_for_numbers_names_its_job():
+    first = {}
+    ends = [Verdict("failed", f"lane {n} fell") for n in (3, 4)] + [
+        Verdict("interrupted", "lane 5")
+    ]
+    found = [alike(first, number, end) for number, end in zip((7, 8, 9), ends, strict=True)]
+    assert found == [ends[0], Verdict("failed", "as #7"), ends[2]]
+    assert alike(first, 7, ends[0]) == ends[0]  # tried again

@@ -21,6 +21,7 @@ from walle.launcher.planning import (
     refuse_other_base,
     repeat_numbers,
     side_by_side,
+    without_new_keys,
 )
 from walle.launcher.records import Identity, Manifest
 from walle.system.identity import config_hash
@@ -220,3 +221,14 @@ def test_more_of_the_same_sweep_is_accepted(known, wanted, swept):
 def test_a_key_that_appeared_is_a_change():
     with pytest.raises(ConfigError, match="extra: \\(absent\\) -> 1"):
         refuse_other_base([job(n=1)], [job(n=1, extra=1)], {"n"})
+
+
+def test_a_key_without_a_value_that_a_later_version_added_makes_no_other_job():
+    known = [job(0, "n=1", n=1, empty=None)]
+    configs = [{"n": 1, "empty": None, "new": None, "list": []}, {"n": 2, "empty": None, "map": {}}]
+    configs += [{"n": 1, "empty": [], "new": None}, {"n": 1, "empty": None, "new": 0}]
+    jobs = [Job("", None, Path(), job(-1, **each), Need()) for each in configs]
+    found = [each.identity.config for each in without_new_keys(known, jobs)]
+    assert found == [known[0].config, {"n": 2, "empty": None}, {"n": 1, "empty": []}, configs[3]]
+    assert without_new_keys(known, jobs)[0].identity.config_hash == known[0].config_hash
+    assert without_new_keys([], jobs) == jobs

@@ -201,6 +201,23 @@ def test_another_algorithm_net_or_space_is_refused_with_both(parent, tmp_path, c
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "shapes"),
+    [
+        ("ppo", r"normalizers\.obs\.mean is float64 \[2\], and this run has float64 \[3\]"),
+        ("sac", r"tensors\.0 is float32 \[354\], and this run has float32 \[370\]"),
+    ],
+)
+def test_a_parent_of_an_older_version_with_other_spaces_names_both_shapes(
+    parent, tmp_path, name, shapes
+):
+    state = checkpoint.load(parent(name) / "checkpoints" / "last.pt")
+    del state["policy"]
+    checkpoint.save(tmp_path / "last.pt", state)
+    with pytest.raises(ConfigError, match=f"has other shapes .*: .*{shapes}"):
+        start(tmp_path / "last.pt", *RUNS[name], "env.time_feature=true", "env.episode_limit=8")
+
+
 @pytest.mark.parametrize("fault", ["missing", "one byte", "half", "field", "infinite", "nothing"])
 def test_a_parent_that_cannot_be_read_ends_with_two_and_one_line(
     parent, tmp_path, command, capsys, fault
@@ -259,12 +276,14 @@ def test_nothing_that_the_parent_names_is_imported(parent, tmp_path):
 def test_a_sweep_starts_from_runs_beside_the_user(parent, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(parent("ppo"), tmp_path / name)
-    words = (*SMALL, *RUNS["ppo"], "eval.every=null", "hydra.sweep.dir=sweep")
+    words = (*SMALL, *RUNS["ppo"], "eval.episodes=0", "hydra.sweep.dir=sweep")
     more = ("start_from=a,b/last,gone", "hydra.job.chdir=true", "hydra.launcher.check_cores=false")
     arguments = [sys.executable, "-m", "walle.run", "-m", *words, *more]
     ended = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert ended.returncode != 0
-    assert f"start_from: {tmp_path}/gone does not exist" in ended.stdout + ended.stderr
+    assert (ended.returncode, (tmp_path / "sweep").exists()) == (2, False)
+    assert f"start_from=gone: start_from: {tmp_path}/gone does not exist" in ended.stderr
+    arguments[-3] = "start_from=a,b/last"
+    subprocess.run(arguments, cwd=tmp_path, check=True, timeout=300)
     told = [json.loads((tmp_path / f"sweep/{i}/run.json").read_text()) for i in range(2)]
     files = [each["parent"]["checkpoint"] for each in told]
     assert files == [

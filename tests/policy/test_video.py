@@ -213,7 +213,7 @@ def test_a_wrong_video_is_refused_before_the_evaluation(trained, monkeypatch, ca
     assert (found.out, found.err.count("\n")) == ("", 1)
 
 
-FILMED = [*TINY, *SMALL_NET, *settings("ppo"), "eval.every=null", "logger.video_every=128"]
+FILMED = [*TINY, *SMALL_NET, *settings("ppo"), "eval.episodes=0", "logger.video_every=128"]
 
 
 @pytest.fixture

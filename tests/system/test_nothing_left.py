@@ -160,7 +160,7 @@ def test_after_a_sampler_was_killed(start, restarts):
 
 @pytest.mark.slow
 def test_after_two_interrupts_in_an_environment_that_hangs(start):
-    run = start(LONG, "+env.kwargs.hangs=true", "eval.every=null")
+    run = start(LONG, "+env.kwargs.hangs=true", "eval.episodes=0")
     run.wait_for(lambda: len(run.find("sleep")) >= PROBES + SAMPLERS)
     for _ in range(2):
         run.process.send_signal(signal.SIGINT)

@@ -23,7 +23,7 @@ from walle.system.workers import allow_files
 LONG = (
     "env=cartpole",
     "total_steps=1e9",
-    "eval.every=null",
+    "eval.episodes=0",
     "sampler.n=2",
     "algo.compile=false",
     "logger.progress=lines",

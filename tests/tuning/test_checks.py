@@ -43,7 +43,10 @@ def test_a_pruner_needs_evaluations_before_the_end(loaded):
         check_ends(*loaded, axis)
         with pytest.raises(ConfigError, match=r"prune nothing: .* a smaller eval\.every"):
             check_ends(*loaded, axis, prunes=True)
-    check_ends(*loaded, space("batch_size=128,256", "eval.every=256,512"), prunes=True)
+    often = ("batch_size=128,256", "eval.every=256,512")
+    check_ends(*loaded, space(*often), prunes=True)
+    with pytest.raises(ConfigError, match=r"prune nothing: .* eval\.episodes=0"):
+        check_ends(*loaded, space(*often, "eval.episodes=0"), prunes=True)
 
 
 def test_a_refusal_is_the_reason_alone(loaded):

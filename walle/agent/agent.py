@@ -57,8 +57,9 @@ class Agent:
         self._first_iteration = 1
         self._state_to_save: Callable[[], dict[str, Any] | None] = self.state_dict
         self._evaluations = 0
+        self._evaluated_at = 0  # environment steps of the last evaluation, or of the resume
         self.best: float | None = None  # the highest mean return of an evaluation
-        self._is_unfinished = False  # whether an evaluation was interrupted, and must be repeated
+        self._is_unfinished = False  # whether an evaluation was interrupted, or the run was stopped
         self._is_long = True  # whether updates may last a second, so that signals undo them
         self.sampling.events.listen(self.recorder.news)
         self._at = "starting"
@@ -87,6 +88,8 @@ class Agent:
                 if signals.take_save_request():
                     with self.timer.section("checkpoint"):
                         self.save_last()
+            if self._is_unfinished and not signals.arrived():  # a callback stopped the run
+                self._evaluate(signals)
         except BaseException as error:
             try:
                 if (state := self._state_to_save()) is not None:
@@ -198,6 +201,7 @@ class Agent:
             if evaluation is None:
                 return
             self._is_unfinished = False
+            self._evaluated_at = self.env_steps
             self._evaluations += 1
             self.recorder.evaluation(self.env_steps, evaluation)
             mean = evaluation.mean
@@ -222,6 +226,8 @@ class Agent:
 
     def _call(self, hook: str, kind: type[Info], **facts: Any) -> None:
         self.callbacks.call(hook, kind, self.iteration, self.env_steps, **facts)
+        if self.callbacks.stopped_by is not None and self._evaluated_at < self.env_steps:
+            self._is_unfinished = True  # until the evaluation at the end
 
     def _policy_state(self) -> dict[str, Any]:
         """The part of the state that acting needs; both kinds of checkpoint have it."""
@@ -261,6 +267,7 @@ class Agent:
         self._version = state["version"]
         self._live.extend(PolicySnapshot.loaded(fields) for fields in state["live"])
         self.env_steps, self.iteration = state["env_steps"], state["iteration"]
+        self._evaluated_at = self.env_steps
         self._first_iteration = self.iteration + 1
 
     def close(self) -> None:

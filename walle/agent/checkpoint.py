@@ -7,7 +7,7 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -119,21 +119,22 @@ def checksums(state: Any) -> dict[str, str]:
     return dict(fields(state, ""))
 
 
-def check(path: Path, state: Any, like: Any) -> None:
+def check(path: Path, state: Any, like: Any, absent: Collection[str] = ()) -> None:
     """Compares the state in the file `path` with `like`, the state of new objects of the same run.
 
     Mappings need the keys of `like`, lists its entries, arrays its type and shape, and values its
-    type; all numbers must be finite, and counts not negative. None allows any value.
+    type; all numbers must be finite, and counts not negative. None allows any value. `absent` names
+    fields that older versions lack.
 
     Raises CheckpointError if something differs.
     """
     like = as_data(like)
-    if fault := next(_faults(state, like, ""), None):
-        end = _other(path, lambda other: not any(_faults(other, like, "")))
-        raise CheckpointError(f"{path} is damaged or another run's: {fault}{end}")
+    if fault := next(_faults(state, like, "", absent), None):
+        end = _other(path, lambda other: not any(_faults(other, like, "", absent)))
+        raise CheckpointError(f"{path} has other shapes than this run, or is damaged: {fault}{end}")
 
 
-def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
+def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Iterator[str]:
     """Yields the differences of `found`, the field `field`, from `like`, one sentence each."""
     kind, should = _kind(found), _kind(like)
     if isinstance(like, torch.Tensor) and isinstance(found, float):
@@ -153,8 +154,8 @@ def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
     parts = _parts(found)
     for key, part in _parts(like).items():
         name = f"{field}.{key}" if field else f"{key}"
-        lacks = [f"it lacks {name}"] if key != "faults" else []  # versions before 0.3 counted none
-        yield from _faults(parts[key], part, name) if key in parts else lacks
+        lacks = [] if name in absent else [f"it lacks {name}"]
+        yield from _faults(parts[key], part, name, absent) if key in parts else lacks
 
 
 def _kind(value: Any) -> str:
@@ -433,8 +434,8 @@ def earlier_state(
         return None
     state = load_last(checkpoints, say)
     needed: dict[str, Any] = {"env_steps": 0, "iteration": 0, "versions": {}, "cpu_model": None}
-    needed["config"] = {"total_steps": None}
-    check(resumed_file(checkpoints, state), state, needed)
+    needed |= {"config": {"total_steps": None}, "callbacks": {}}
+    check(resumed_file(checkpoints, state), state, needed, ["callbacks"])
     # Killed after its last round, a run has yet to write its last records.
     ended = read_status(directory).get("state") == "completed"
     target = state["config"]["total_steps"]

@@ -25,6 +25,8 @@ from walle.system.locks import refuse_used
 
 def with_plus_signs(arguments: Sequence[str]) -> list[str]:
     """The command line in a form that Hydra accepts: `ppo.clip=0.1` becomes `++ppo.clip=0.1`."""
+    with _reported():
+        refuse_lists(arguments)  # of some, Hydra would say that they have no value
     names = algorithms(search_path(arguments))
     return [_opened(word, names) if "=" in word else word for word in arguments]
 
@@ -91,7 +93,7 @@ def _check_words(config: DictConfig) -> None:
     """Refuses lists of options, and a wrong `name`, which no message about a directory mentions."""
     hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # with its references
     params = hydra["sweeper"].get("params") or {}
-    refuse_lists([*hydra["overrides"]["task"], *(f"{k}={v}" for k, v in params.items())])
+    refuse_lists(f"{key}={value}" for key, value in params.items())
     name = str(config.get("name") or "")
     _refuse("name", Path(name))
     if ".." in Path(name).parts:

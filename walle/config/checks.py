@@ -45,9 +45,9 @@ def checked(config: Config) -> Config:
                 f"logger.info: {entry!r} has a comma or a quote, or is the name of another column: "
                 "put the number into info under another name"
             )
-    if config.objective == "best" and config.eval.every is None:
+    if config.objective == "best" and not config.eval.episodes:
         raise ConfigError(
-            "objective=best with eval.every=null: there is no evaluation; use objective=return"
+            "objective=best with eval.episodes=0: there is no evaluation; use objective=return"
         )
     starts = config.algo.random_steps
     if starts >= config.total_steps:

@@ -73,7 +73,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
             f"resume={composed.resume}: a composed configuration starts a new run; to resume "
             f"that one type `walle run resume={composed.resume}`"
         )
-    return validate(composed)
+    return validate(composed, os.getcwd())
 
 
 def validate(composed: DictConfig, here: str = "") -> Config:
@@ -98,7 +98,9 @@ def validate(composed: DictConfig, here: str = "") -> Config:
         rest = {f.name: composed[f.name] for f in fields(Config) if f.name not in groups}
         top = _typed("", OmegaConf.create(rest), TopLevel)
         if top.start_from is not None:
-            top.start_from = os.path.abspath(Path(here, top.start_from))  # where the user stands
+            top.start_from = start = os.path.abspath(Path(here, top.start_from))
+            if not (here or os.path.exists(re.sub("/(best|last)$", "", start))):  # for a sweep
+                raise ConfigError(f"start_from: {start} does not exist; give a run's directory")
         return checked(Config(**groups, **vars(top)))
     except InterpolationResolutionError as error:
         raise ConfigError(explain(error)) from None
@@ -155,7 +157,7 @@ def resumed_config(
         for entry in () if typed else [value] if isinstance(value, str) else value:
             path = entry if isinstance(entry, str) else str(entry.get("name"))
             check_import(key, with_module(path), Path(composed.resume), fix, beside=True)
-    return validate(settings)
+    return validate(settings, os.sep)  # the run that it started from may be gone
 
 
 def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
@@ -197,10 +199,11 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schema(group: str, composed: DictConfig) -> type:
     if not isinstance(node := composed[group], DictConfig):  # eval=null, checkpoint=FILE
-        shown, fix = "null" if node is None else node, "; to resume a run type resume=DIR"
+        shown, fix = "null" if node is None else node, "; eval.episodes=0 leaves out evaluations"
+        fix = fix if group == "eval" else "; to resume a run type resume=DIR"
         raise ConfigError(
-            f"{group}={shown}: {group} holds settings; type {group}.every=null for none, or "
-            f"{group}.every=STEPS{fix if group == 'checkpoint' else ''}"
+            f"{group}={shown}: {group} holds settings; type {group}.every=null for one at the "
+            f"end only, or {group}.every=STEPS{fix}"
         )
     if OmegaConf.is_missing(composed[group], "name"):
         raise ConfigError(f"{group}.name has no value; give one: {group}.name=module:Class")

@@ -177,7 +177,7 @@ class EvalConfig:
     """The `eval` keys of conf/config.yaml."""
 
     every: int | None = positive()
-    episodes: int = positive()
+    episodes: int = not_negative()
     stochastic: bool
 
 

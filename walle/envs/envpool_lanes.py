@@ -46,6 +46,7 @@ class EnvpoolLanes:
         where, fix = f"env.backend=envpool: {spec.id}", "use env.backend=gymnasium with a wrapper"
         self.env_action_space = supported_actions(single.action_space, where, fix)
         self.action_space, self._first_action, _ = from_zero(self.env_action_space)
+        self._moves_actions = bool(np.any(self._first_action))
         self.episode_limit = single.episode_limit
         self._names = [InfoColumn.of(entry).name for entry in spec.info]
 
@@ -60,7 +61,8 @@ class EnvpoolLanes:
 
     def step(self, action: AnyArray, only: IntArray | None = None) -> Step:  # noqa: ARG002
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
-        given, reward, *ends, infos = _apply(self._pool, action + self._first_action)
+        moved = action + self._first_action if self._moves_actions else action
+        given, reward, *ends, infos = _apply(self._pool, moved)
         obs = self._rows(given)
         terminated, truncated = (np.asarray(end, np.bool_) for end in ends)
         numbers = None

@@ -244,6 +244,8 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
             reason = f"{reason.rstrip('.')}; use env.id={_newest(spec.id)}"
         elif (meant := with_colon(spec.id)) != spec.id:
             reason += f" A class or function of your own is module:Name: env.id={meant}"
+        elif isinstance(error, gym.error.NameNotFound) and not {*":/?"} & {*spec.id + reason}:
+            reason += f" The ids of packages have a prefix, as in env.id=ALE/{spec.id}"
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error

@@ -69,7 +69,8 @@ def _chosen(space: gym.Space[Any], where: str, keys: Keys) -> tuple[list[str], l
     if not isinstance(space, gym.spaces.Dict):
         raise ConfigError(
             f"env.policy_keys and env.critic_keys choose keys of a Dict, and {where} has "
-            f"observations {space}; use null for both"
+            f"observations {space}; use null for both, or wrappers that keep the Dict, such as "
+            "{name: TimeAwareObservation, flatten: false}"
         )
     for name, chosen in zip(("policy_keys", "critic_keys"), keys, strict=True):
         if chosen is not None and not chosen:

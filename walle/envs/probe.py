@@ -83,8 +83,8 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         raise ConfigError(f"{reason}{_old_mujoco(env.id)}") from error
     if env.info and not infos:
         raise ConfigError(
-            f"logger.info={[*env.info]}: MuJoCo lanes and Robots have no info; for a task of "
-            "Gymnasium use env.backend=gymnasium"
+            f"logger.info={[*env.info]}: MuJoCo lanes and Robots have no info; use "
+            "env.backend=gymnasium, or in place of a Robot a gymnasium.Env of your own"
         )
     seen = {x for row in infos for x, n in zip(trial_env.info, row, strict=True) if n == n}
     columns = tuple(entry for entry in trial_env.info if entry in env.info or entry in seen)

@@ -31,10 +31,12 @@ class ActionMap:
             np.where(np.abs(x) < huge, x, np.copysign(np.inf, x)).astype(np.float64)
             for x in (space.low, space.high)
         )
-        if spec.action_low is not None:
-            np.maximum(low, np.asarray(spec.action_low, np.float64), out=low)
-        if spec.action_high is not None:
-            np.minimum(high, np.asarray(spec.action_high, np.float64), out=high)
+        given = (spec.action_low, low, np.maximum), (spec.action_high, high, np.minimum)
+        for value, bound, inner in given:
+            if bool in map(type, value if isinstance(value, list) else [value]):
+                raise TypeError("true and false are no numbers")
+            if value is not None:
+                inner(bound, np.asarray(value, np.float64), out=bound)
         if not ((low < high) | (space.low == space.high)).all():
             raise ValueError("no action is between the bounds")
         to_bounds = np.isfinite(low) & np.isfinite(high) & (spec.action == "rescale")
@@ -67,8 +69,8 @@ def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:
         return None
     raise ConfigError(
         f"env.action_low={spec.action_low} and env.action_high={spec.action_high} with env.action="
-        f"{spec.action} and actions {space}: give a number, or one for each entry of a Box, the "
-        "low ones below the high ones, with env.action=rescale or clip"
+        f"{spec.action} and actions {space}: give a number, or for a Box a flat list, row after "
+        "row, the low ones below the high ones, with env.action=rescale or clip"
     )
 
 

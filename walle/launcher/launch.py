@@ -23,7 +23,7 @@ from walle.launcher.allocation import thread_settings
 from walle.launcher.jobs import Verdict, preparation
 from walle.launcher.planning import Job, Plan, StopRule, can_resume, fast_loader
 from walle.launcher.records import MANIFEST, Manifest
-from walle.launcher.screen import ending_text
+from walle.launcher.screen import alike, ending_text
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
 from walle.launcher.workers.backend import LocalBackend, Run, SlurmBackend, WorkersBackend
 from walle.launcher.workers.ray_backend import RayBackend
@@ -144,6 +144,7 @@ class Launch:
         if self._manifest is None and self._resumes and (self._sweep / MANIFEST).exists():
             before = records.read_manifest(self._sweep)
         known = [job.identity for job in before.jobs]
+        composed = planning.without_new_keys(known, composed)
         wanted = [job.identity for job in composed]
         overrides = [job.overrides for job in wanted]
         swept = planning.swept_keys(self._context, self._config, overrides).union(before.swept)
@@ -264,10 +265,7 @@ class Launch:
             first: dict[str, int] = {}  # the number of the first job that failed, by cause
             for job, end in bad:
                 if end.state != "pending":
-                    ending = ending_text(end)
-                    alike = first.setdefault(ending, job.num) if end.state == "failed" else job.num
-                    if alike != job.num:
-                        ending = f"failed: as #{alike}"
+                    ending = ending_text(alike(first, job.num, end))
                     lines += [f"  #{job.num} {job.label}: {ending}", f"      {job.directory}"]
             if waiting := [job.num for job, end in bad if end.state == "pending"]:
                 numbers = ranges_text(waiting)

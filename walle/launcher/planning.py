@@ -393,6 +393,17 @@ class ChoiceSettings:
         return match if match is not None and match[2] in self._choices else None
 
 
+def without_new_keys(known: Sequence[Identity], jobs: Sequence[Job]) -> list[Job]:
+    """Drops what is null, [] or {} and no known job has: keys that a later version added."""
+    old, kept = {path for job in known for path in job.config}, []
+    for job in jobs:
+        given = job.identity.config.items()
+        flat = {k: v for k, v in given if not known or k in old or v not in (None, [], {})}
+        identity = job.identity._replace(config=flat, config_hash=config_hash(flat))
+        kept.append(job._replace(identity=identity))
+    return kept
+
+
 def assign_numbers(
     known: Sequence[Identity], wanted: Sequence[Identity], first_free: int = 0
 ) -> list[int]:

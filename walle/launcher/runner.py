@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import re
 import signal
 import time
 from collections import Counter
@@ -28,7 +27,7 @@ from walle.launcher.records import (
     python_scalar,
     write_manifest,
 )
-from walle.launcher.screen import Screen
+from walle.launcher.screen import Screen, alike
 from walle.launcher.settings import WalleLauncherConf
 from walle.system.commands import COMMAND_VARIABLE, command_line
 from walle.system.format import count_text, ranges_text
@@ -193,11 +192,8 @@ class Runner:
             **last,
         )
         self._allocator.release(index)
-        cause = re.sub(r"\d+", "", str(verdict.error))
-        if verdict.state == "failed" and (n := self._first.setdefault(cause, job.num)) != job.num:
-            self._screen.ended(job, verdict._replace(error=f"as #{n}"), [])
-        else:
-            self._screen.ended(job, verdict, tail)
+        shown = alike(self._first, job.num, verdict)
+        self._screen.ended(job, shown, tail if shown is verdict else [])
         if ended.survivors:
             self._screen.warn(f"processes {ended.survivors} of #{job.num} cannot be killed")
         self._conclude(index, verdict)

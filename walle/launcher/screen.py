@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import sys
 import time
@@ -47,6 +48,13 @@ def ending_text(verdict: Verdict) -> str:
     if code and not (name and code == 128 + signal.Signals[name]):  # else the signal says it
         text += f" (exit code {code})"
     return text if not name or name in verdict.error else f"{text} ({name})"
+
+
+def alike(first: dict[str, int], num: int, verdict: Verdict) -> Verdict:
+    """A failure as "as #N" if job N failed `first` with its cause, but for numbers."""
+    cause = re.sub(r"\d+", "", str(verdict.error))
+    again = verdict.state == "failed" and first.setdefault(cause, num) != num
+    return verdict._replace(error=f"as #{first[cause]}") if again else verdict
 
 
 class Screen:

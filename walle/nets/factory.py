@@ -134,7 +134,8 @@ class NetSettings(NamedTuple):
             raise ConfigError(
                 "net=cnn needs images, but the environment's observations are "
                 f"{spaces.observation_space}: an image is a Box of two dimensions of bytes, or "
-                f"three of any bounded numbers, {SMALLEST} pixels a side at least; use net=mlp"
+                f"three of any bounded numbers, {SMALLEST} pixels a side at least; use net=mlp, "
+                "or wrappers that keep images, such as {name: TimeAwareObservation, flatten: false}"
             )
         from walle.nets.features import Encoder
 

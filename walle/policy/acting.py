@@ -22,7 +22,7 @@ from walle.envs import EnvSpec, Lanes
 from walle.envs.lanes import from_zero
 from walle.envs.observations import ObservationRows, space_from, space_values
 from walle.envs.transforms import action_map
-from walle.errors import ConfigError, nearest
+from walle.errors import CheckpointError, ConfigError, WalleError, nearest, what_went_wrong
 from walle.nets.factory import NetSettings, PolicySpec
 from walle.nets.policies import ActingPolicy, memory_of
 from walle.sampling.actor import Actor
@@ -278,6 +278,15 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         rest = dict.fromkeys(("exploration", "obs_clip", "spaces"))
         needed["policy"] = {"kind": "", "net": dict.fromkeys(parts), **rest}
     checkpoint.check(file, state, needed)
+    try:
+        return _loaded(file, state, trust=trust)
+    except WalleError:
+        raise
+    except Exception as error:  # of a value that has another type, without a checksum
+        raise CheckpointError(f"{file} cannot be loaded: {what_went_wrong(error)}") from error
+
+
+def _loaded(file: Path, state: dict[str, Any], *, trust: bool) -> Policy:
     config, stored = state["config"], state.get("policy")
     resolved = None
     if "${" in str(config["env"]):
@@ -316,7 +325,7 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
     else:
         net, exploration = NetSettings.from_values(stored["net"]), stored["exploration"]
         network = PolicySpec(stored["kind"], net, spaces.observation, actions, exploration)()
-        obs_clip = stored["obs_clip"]
+        obs_clip = stored["obs_clip"] and 1.0 * stored["obs_clip"]  # a number
     vector = np.zeros(network.layout.size + 2 * entries, np.float32)
     checkpoint.check(file, state, {"snapshot": {"vector": vector}})
     origin = Origin(file, config["algo"]["name"], state["env_steps"], config["seed"])
@@ -348,7 +357,7 @@ def find_checkpoint(path: Path, which: str | None = None) -> Path:
     if which == "best" and directory.is_dir() and not best.exists():
         raise ConfigError(
             f"{directory} has no {checkpoint.BEST}, because no evaluation has ended; use "
-            "which=last, or train with a smaller eval.every"
+            "which=last, or train with eval.episodes above 0"
         )
     if best.exists() and which != "last":
         return best

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 
 from walle.agent import checkpoint
 from walle.algos.base import copy_entries
 from walle.config.schemas import Config
-from walle.envs.lanes import Lanes
+from walle.envs.lanes import EnvSpec, Lanes
 from walle.envs.observations import space_from
 from walle.errors import CheckpointError, ConfigError
 from walle.policy.acting import find_checkpoint
@@ -61,10 +62,26 @@ class Parent(NamedTuple):
                 )
         if not hasattr(algorithm, "start_from"):
             raise ConfigError(f"start_from={file}: {config.algo.name} has no method start_from")
-        like = copy_entries({}, algorithm.state_dict(), algorithm.learned)
+        like = copy_entries({}, algorithm.state_dict(), algorithm.learned[::-1])  # moments first
         checkpoint.check(file, state, {"algorithm": like})
         names = algorithm.start_from(checkpoint.as_data(state["algorithm"]))
         anew = "optimizers, schedules, counters, random streams"
         if algorithm.replay is not None:
             anew += f", replay buffer; the first {config.algo.random_steps:,} steps are random"
         return f"starting from {file}, {state['env_steps']:,} steps: takes {names}; anew: {anew}"
+
+
+def continued(env: EnvSpec, source: Parent, entries: int, *, resumed: bool) -> EnvSpec:
+    """`env` with the offset, [entries], of the run before; resumed, also with its columns."""
+    file, state = source
+    if not resumed and getattr(state.get("offset"), "shape", (entries,)) != (entries,):
+        return env  # `Parent.start` refuses it
+    offset = checkpoint.offset_of(file, state, entries)
+    if resumed:
+        return replace(env, offset=offset, info=tuple(state.get("info", ())))
+    if (gap := np.abs(np.subtract(offset or 0, env.offset or 0)).max()) >= 2**24:
+        raise ConfigError(
+            f"start_from={file}: numbers in the observations differ by {gap:.2g} from that run's, "
+            "and float32 would round them; make them relative, or leave out start_from"
+        )
+    return replace(env, offset=offset)

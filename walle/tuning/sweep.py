@@ -353,16 +353,15 @@ def check_ends(
     refused = [refusal(job, config) for job in jobs]
     if all(refused):
         raise ConfigError(f"no end of the search space can run: {refused[0]}")
-    settings = [job.identity.config for job in jobs]
-    if not prunes or not all({"eval.every", "total_steps"} <= keys.keys() for keys in settings):
+    settings, names = [job.identity.config for job in jobs], ("eval.every", "total_steps")
+    if not prunes or not all({*names, "eval.episodes"} <= keys.keys() for keys in settings):
         return  # another application: unknown
-    pairs = [(keys["eval.every"], keys["total_steps"]) for keys in settings]
-    if all(every is None or float(every) >= float(total) for every, total in pairs):
-        every, total = pairs[0]
+    pairs = [(k["eval.episodes"] and k["eval.every"], k["total_steps"]) for k in settings]
+    if not any(every and float(every) < float(total) for every, total in pairs):
+        shown = ", ".join(f"{name}={settings[0][name]}" for name in (*names, "eval.episodes"))
         raise ConfigError(
-            "hydra.sweeper.pruner would prune nothing: the only evaluation of a job is at its end, "
-            f"by eval.every={every} and total_steps={total}; use a smaller eval.every, or leave "
-            "the pruner out"
+            "hydra.sweeper.pruner would prune nothing: a job has no evaluation before its end, by "
+            f"{shown}; use a smaller eval.every, or leave the pruner out"
         )
 
 
@@ -481,7 +480,7 @@ class Study:
         elif ends and not errors:
             errors = [
                 f"{end.directory} returned {end.value!r}, which is no number: a search needs one; "
-                "for walle see objective and eval.every"
+                "for walle see objective and eval.episodes"
                 for end in ends
                 if not isinstance(end.value, int | float) or end.value != end.value
             ]

@@ -170,19 +170,20 @@ def test_a_failing_hook_ends_the_run_after_a_checkpoint(run, tmp_path):
 def test_a_hook_that_ends_the_program_fails_like_any_other(run, tmp_path):
     """Without the name of the callback nobody would know why the run has ended."""
     with pytest.raises(CallbackError, match=r"callback .*:Leaver failed in on_round:"):
-        run(*SMALL, named("Leaver"), "eval.every=null")
+        run(*SMALL, named("Leaver"), "eval.episodes=0")
     status = read_status(tmp_path / "run0")
     assert (status["state"], status["exit_code"]) == ("failed", 1)
     assert "SystemExit: no licence" in status["error"]
 
 
 def test_a_run_that_was_stopped_and_killed_before_its_end_ends_at_once(run):
-    """The checkpoint says that a callback has stopped the run."""
-    _, directory = run(*SMALL, named("Early"))
+    """The checkpoint says that a callback has stopped the run, which is evaluated once."""
+    _, directory = run(*SMALL, named("Early"), "eval.every=null", "checkpoint.every=256")
     state = checkpoint.load(directory / "checkpoints" / "last.pt")
     config = validate(OmegaConf.create(state["config"]))
     result = train(config, directory, resumed=state)
     assert (result.env_steps, result.stopped_by) == (512, f"{HERE}:Early")
+    assert [row["env_steps"] for row in read(directory / "eval.csv")] == ["512"]
 
 
 @pytest.mark.parametrize(

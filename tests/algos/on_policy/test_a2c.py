@@ -7,7 +7,7 @@ from walle.learning import returns
 from walle.learning.adam import AdamSettings, TrainState, adam_step
 from walle.training import train
 
-QUIET = ("eval.every=null", "logger.progress=quiet")
+QUIET = ("eval.episodes=0", "logger.progress=quiet")
 SMALL = ("algo=a2c", "batch_size=64", "sampler.lanes=8", "algo.compile=false")
 
 

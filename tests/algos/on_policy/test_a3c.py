@@ -7,7 +7,7 @@ from walle.config import compose
 from walle.errors import ConfigError
 from walle.training import make_algorithm, make_problem, train
 
-SMALL = ("algo=a3c", "env=cartpole", "eval.every=null", "logger.progress=quiet")
+SMALL = ("algo=a3c", "env=cartpole", "eval.episodes=0", "logger.progress=quiet")
 SHAPE = ("batch_size=128", "sampler.lanes=8", "sampler.n=4", "total_steps=1280")
 
 
@@ -45,7 +45,7 @@ def test_rounds_are_refused_with_the_cure():
 @pytest.mark.slow
 def test_old_rollouts_are_dropped_and_counted(tmp_path):
     """An episode of Pendulum has 200 steps, so no segment of a lane goes unseen."""
-    small = ("algo=a3c", "env=pendulum", "eval.every=null", "logger.progress=quiet")
+    small = ("algo=a3c", "env=pendulum", "eval.episodes=0", "logger.progress=quiet")
     shape = ("batch_size=160", "sampler.lanes=8", "sampler.n=4", "total_steps=4000")
     train(compose([*small, *shape, "algo.max_staleness=0"]), tmp_path)
     rows = read(tmp_path / "iterations.csv")

@@ -18,7 +18,7 @@ GAMMA = 0.9
 
 def trained(rounds, *overrides):
     """An algorithm after some rounds, with the last round's experience still to learn from."""
-    config = compose(["sampler=serial", "eval.every=null", *overrides])
+    config = compose(["sampler=serial", "eval.episodes=0", *overrides])
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
     (task,) = make_tasks(config, problem, probed, algorithm)

@@ -123,7 +123,7 @@ def test_two_learners_learn_what_one_does(run):
 
 
 def test_it_goes_on_from_its_checkpoint(tmp_path):
-    quick = ("eval.every=null", "logger.progress=quiet", "total_steps=512", "sampler=serial")
+    quick = ("eval.episodes=0", "logger.progress=quiet", "total_steps=512", "sampler=serial")
     config = compose(["env=pendulum", *SMALL, *quick])
     train(config, tmp_path)
     state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")

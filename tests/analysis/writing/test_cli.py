@@ -20,7 +20,6 @@ from walle.analysis import (
     compare,
     iteration_time,
     lag,
-    plot,
     published_returns,
     report,
     returns,
@@ -38,7 +37,6 @@ FIGURES: dict[str, Main] = {
     "iteration_time": iteration_time.main,
     "time_percentage": time_percentage.main,
     "returns": returns.main,
-    "plot": plot.main,
     "lag": lag.main,
     "compare": compare.main,
 }
@@ -250,3 +248,22 @@ def test_a_run_whose_rows_are_all_broken(
     for script in FIGURES.values():
         assert script([str(root)]) == 0
     assert "broken rows of iterations.csv left out" in capsys.readouterr().out
+
+
+def test_a_figure_for_a_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jobs = [Job(algo=algo, seed=s, iterations=5) for algo in ("ppo", "trpo") for s in (0, 1)]
+    root, file = write_sweep(tmp_path / "s", jobs), tmp_path / "f.svg"
+    command = [str(root), "--by", "algo=ppo,trpo", "--width", "85mm", "-o", str(file)]
+    assert compare.main([*command, "--labels", "ppo=PPO", "trpo=TRPO", "--xlabel", "ratio"]) == 0
+    text = file.read_text()
+    assert 'width="240.94' in text  # points
+    assert "<!-- ratio -->" in text  # of every axis
+    assert "TRPO" not in text
+    assert compare.main([*command, "--labels", "ppo=PPO", "trpo=TRPO"]) == 0
+    assert "<!-- speed, TRPO / PPO -->" in file.read_text()
+    capsys.readouterr()
+    assert compare.main([*command, "--labels", "pqo=PPO"]) == 2
+    assert "--labels pqo=PPO: not in the figure: 'pqo'; write OLD=NEW" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        compare.main([*command, "--width", "8.5cm"])
+    assert "'8.5cm' is not a whole number of at least 30" in capsys.readouterr().err

@@ -135,7 +135,7 @@ def started(tmp_path, request):
     asked = getattr(request, "param", ())
     command = [sys.executable, "-m", "walle.run", "env=cartpole", "total_steps=1e9"]
     options = (
-        "eval.every=null",
+        "eval.episodes=0",
         *(() if "sampler=serial" in asked else ("sampler.n=2",)),
         "learner.n=2",
         "learner.shards=2",
@@ -249,6 +249,6 @@ def test_learners_next_to_samplers(tmp_path):
         "batch_size=256",
         "total_steps=512",
     )
-    config = compose([*options, "eval.every=null", "logger.progress=quiet", "sampler.max_lag=1"])
+    config = compose([*options, "eval.episodes=0", "logger.progress=quiet", "sampler.max_lag=1"])
     outcome = train(config, tmp_path)
     assert outcome.env_steps == 512

@@ -16,7 +16,7 @@ from walle.config import compose
 from walle.training import train
 
 SMALL = (
-    "eval.every=null",
+    "eval.episodes=0",
     "logger.progress=quiet",
     "env=pendulum",
     "sampler=serial",

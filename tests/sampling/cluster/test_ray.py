@@ -23,7 +23,7 @@ from walle.training import train
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(180)]
 TINY = (
-    "eval.every=null",
+    "eval.episodes=0",
     "logger.progress=lines",
     "batch_size=256",
     "sampler.lanes=8",

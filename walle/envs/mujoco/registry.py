@@ -121,7 +121,7 @@ def _named(env_id: str) -> Any:
     """The object that "module:NAME" names; None for an id that Gymnasium knows, or should know."""
     env_id = env_id if env_id in gym.registry else with_module(env_id)
     module, _, name = env_id.rpartition(":")
-    if not module:
+    if ":" not in env_id:
         return None
     import_module_of("env.id", env_id)
     if name in gym.registry:

@@ -1,11 +1,11 @@
 // Fully connected networks with batch normalisation, and the gradient of their parameters; see
 // NormedMLPs in walle/nets/normed.py, which has the equations.
 //
-// The networks' parameters lie one after the other: the scale and, except at the input, the shift of
-// a layer's normalised inputs, then its weights [inputs, outputs] in panels; at last the biases.
-// Statistics are the mean, then the variance of each layer's inputs. They are those of all rows of a
-// pass, so a layer is computed for all rows before the next one. Its columns are normalised right
-// after the product of their panel, while it is in the cache.
+// A network's parameters are, for each layer, the scale and, except at the input, the shift of its
+// normalised inputs, and its weights [inputs, outputs] in panels; the last layer's biases follow.
+// Statistics are the mean, then the variance of each layer's inputs, over all rows of a pass.
+// Therefore a layer is computed for all rows before the next one; each panel of columns is
+// normalised right after its product, while it is in the cache.
 
 #pragma once
 
@@ -15,7 +15,8 @@
 
 class NormedMLPs {
  public:
-  // `count` networks; `sizes` are the widths of `layers` + 1 layers. A pass has at most `rows` rows.
+  // `sizes` are the widths of the `layers` + 1 layers of each network; a pass has `rows` rows at
+  // most.
   NormedMLPs(int count, const int *sizes, int layers, Activation activation, int rows)
       : count_(count),
         activation_(activation),
@@ -225,8 +226,8 @@ class NormedMLPs {
     }
   }
 
-  // The slope at the products before layer i from that at its own, `errors`, which is 0 in rows from
-  // `count` on, and the gradient of scale and shift.
+  // The slope at the products before layer i from that at its own, `errors`, which is 0 in rows
+  // from `count` on, and the gradient of scale and shift.
   void error_before(int i, const Panels &errors, const float *parameters, int rows, int count,
                     float *gradient) {
     const Layer &layer = layers_[i];

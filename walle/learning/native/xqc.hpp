@@ -1,5 +1,5 @@
-// Blocks of updates of XQC: the critics and their slow copies on each minibatch, then the policy and
-// the temperature on the last one.
+// Blocks of updates of XQC: the critics and their slow copies on each minibatch, then the policy
+// and the temperature on the last one.
 //
 // The same stages as in walle/algos/off_policy/xqc.py, whose docstrings have the equations.
 
