@@ -17,6 +17,7 @@ from walle.analysis.drawing import style
 from walle.analysis.runs import BadInputError, Sweep, fingerprint, load
 from walle.analysis.writing import sentences
 from walle.analysis.writing.format import counted, listed
+from walle.system.files import write_atomically
 
 FORMATS = (".png", ".svg", ".pdf")
 # Figures of the same data are the same bytes.
@@ -185,7 +186,10 @@ def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *,
 def write_text(path: Path, text: str) -> None:
     """Writes a text file, and makes the folders above it; BadInputError if it cannot."""
     with _written(path):
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        if path.suffix == ".html":  # a browser may load a page again at any moment
+            write_atomically(path.resolve(), text.encode(errors="backslashreplace"))
+        else:
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
 @contextmanager

@@ -1,9 +1,7 @@
 // Draws the charts of a page: the panel of panel.py, and figures that Optuna made.
 const BAND_RUNS = 3, LISTED_RUNS = 40, GRID = 200, FEW_POINTS = 30, NARROW = 640;
-const config = { // no button sends the data of a chart to a server
-  displaylogo: false, responsive: true, showSendToCloud: false, plotlyServerURL: "",
-  modeBarButtonsToRemove: ["select2d", "lasso2d"],
-};
+const quiet = { showSendToCloud: false, plotlyServerURL: "", displaylogo: false }; // sends nothing
+const config = { ...quiet, responsive: true, modeBarButtonsToRemove: ["select2d", "lasso2d"] };
 const source = document.querySelector("script.panel"), chart = source?.previousSibling;
 const data = source && JSON.parse(source.textContent), state = {}, off = new Set();
 
@@ -82,10 +80,10 @@ function tracesOf(value, number, seen) { // of the runs with one value of the ke
 function draw() {
   const values = [...new Set(data.keys[state.by])].sort((a, b) => a - b || a.localeCompare(b));
   const seen = [], traces = values.flatMap((value, i) => tracesOf(value, i, seen));
-  const low = Math.min(...seen), high = Math.max(...seen), margin = 0.06 * (high - low) || 1;
+  const low = Math.min(...seen), high = Math.max(...seen), more = 0.06 * (high - low) || 1;
   Plotly.react(chart, traces, themed({
     xaxis: { title: { text: data.clocks[state.x] } }, uirevision: state.x + state.y,
-    yaxis: { title: { text: state.y }, range: seen.length ? [low - margin, high + margin] : null },
+    yaxis: { title: { text: state.y }, range: seen.length ? [low - more, high + more] : null },
     legend: { traceorder: "grouped", itemsizing: "constant" }, hovermode: "closest",
   }), config);
   const hidden = [...off].map(run => data.keys.run[run]).join("\n");
@@ -129,5 +127,5 @@ function drawAll() {
 
 data ? start() : drawAll();
 matchMedia("(prefers-color-scheme: dark)").onchange = drawAll;
-const wait_s = document.body.dataset.reload; // of a page that is written again
-if (wait_s) setTimeout(() => location.reload(), 1000 * wait_s);
+const reload_s = document.body.dataset.reload; // of a page that is written again
+if (reload_s) setTimeout(() => location.reload(), 1000 * reload_s);

@@ -18,9 +18,8 @@ EVALUATION = "eval "  # before the columns of eval.csv
 MOST = 2_000_000  # numbers on a page
 ABOUT = (
     "A click on an entry of the legend hides or shows its runs, a double click shows them alone. "
-    "A thick line is the mean of the visible runs that differ in their seeds alone, where all of "
-    "them have a value; from three runs on it has a 95% band (Student's t). Core-seconds are the "
-    "wall clock times the run's cores."
+    "A thick line is the mean over the seeds that are shown, where all have a value; from three on "
+    "it has a 95% band (Student's t). Core-seconds are the wall clock times the run's cores."
 )
 CHOICES = (("task", ""), ("y", ""), ("x", "over"), ("by", "coloured by"))
 
