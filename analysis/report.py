@@ -170,8 +170,8 @@ def answers(sweep: Sweep, by: str, warmup: int, finals: pd.DataFrame) -> list[st
                     most = max(points, key=lambda point: (not point.cell.oversubscribed, point.n))
                     text = joined((f"Speedup of {by}={most.n:g} over {by}={most.base:g}", line))
                     texts.setdefault(text, []).append(f"{parts[part]} {most.speedup}")
-    column = "evaluation" if "evaluation" in finals else "training"
     for task, rows in finals.groupby("task", sort=False) if not texts and len(finals) else ():
+        column = "evaluation" if "evaluation" in rows.dropna(axis=1, how="all") else "training"
         ranked = [
             f"{stats.Interval(*row[[column, f'{column}_low', f'{column}_high']])}"
             f"{f' ({row.line})' if 'line' in row else ''}"

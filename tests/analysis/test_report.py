@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import math
 import os
 import re
 import shutil
@@ -283,6 +284,7 @@ def test_a_single_run_has_a_question_and_an_answer(tmp_path: Path) -> None:
 
 def test_the_answer_names_the_best_and_the_next(tmp_path: Path) -> None:
     ends = {"training": [1.0, 3.0, 2.0], "training_low": 0.5, "training_high": 4.0}
+    ends["evaluation"] = math.nan  # of another task
     finals = pd.DataFrame({"task": "x", "line": ["a", "b", "c"], **ends})
     sweep = load(write_sweep(tmp_path / "s", [Job(algo="a2c"), Job()]))
     (text,) = report.answers(sweep, "algo.name", 1, finals)
