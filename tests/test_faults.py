@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -185,7 +186,8 @@ def test_a_fault_that_depends_on_the_life_of_an_environment_survives_kills(tmp_p
     def killing(agent, *arguments):
         iterate(agent, *arguments)
         if agent.iteration in (3, 4):  # before the faults, and after them
-            os.kill(agent.sampling._workers[0].pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(agent.sampling._workers[0].pid, signal.SIGKILL)
 
     monkeypatch.setattr(Agent, "_iterate", killing)
     train(compose([*small, "sampler.n=2"]), tmp_path / "killed")

@@ -143,5 +143,7 @@ def test_every_script_runs_as_printed_and_a_sweep_makes_its_directory(command, s
     runs = [str(sweep.joinpath(*job)) for _, *job in directories]
     rest = [word for word in words if not word.startswith("multirun/")]
     main = importlib.import_module(f"walle.analysis.{Path(script).stem}").main
-    assert main([*runs, *rest, "-o", str(tmp_path / "figure.png")]) == 0
-    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+    name = "page.html" if script.endswith("report.py") else "figure.png"
+    assert main([*runs, *rest, "-o", str(tmp_path / name)]) == 0
+    start = b"<!doctype html>" if name == "page.html" else b"\x89PNG"
+    assert (tmp_path / name).read_bytes().startswith(start)

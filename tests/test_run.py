@@ -147,7 +147,14 @@ class Killer(Callback):
 
 @pytest.mark.slow
 def test_a_run_that_is_killed_after_its_last_round_is_completed(tmp_path):
-    settings = (*SMALL, "sampler=process", "sampler.n=2", "eval.every=128", "total_steps=256")
+    settings = (
+        *SMALL,
+        "sampler=process",
+        "sampler.n=2",
+        "eval.every=128",
+        "eval.episodes=2",
+        "total_steps=256",
+    )
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     callbacks = "callbacks=[tests.test_run:Killer]"
     for arguments, code in (

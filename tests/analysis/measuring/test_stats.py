@@ -348,7 +348,10 @@ def test_intervals_hold_the_truth(tasks: int, runs: int) -> None:
     least = 0.95 - 3 * math.sqrt(0.95 * 0.05 / 600)
     better = 0.5 * (1 + math.erf(30 / math.sqrt(10**2 + 20**2) / math.sqrt(2)))
     assert share_that_holds(30.0, lambda rng: of_difference(drawn(rng))) > least
-    assert share_that_holds(3.0, lambda rng: of_difference(pairs(rng))) > least
+    if tasks * (runs - 1) > 1:
+        assert share_that_holds(3.0, lambda rng: of_difference(pairs(rng))) > least
+    else:  # one degree of freedom
+        assert np.isnan(of_difference(pairs(np.random.default_rng(0))).low)
     assert share_that_holds(1.3, lambda rng: of_ratio(speeds(rng))) > least
     assert share_that_holds(better, lambda rng: stats.improvement(drawn(rng)), 200) > 0.9
 
