@@ -43,8 +43,8 @@ CASES = {
     "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
     "discrete actions": ("env=cartpole", "algo.entropy_weight=0.01"),
     "action values": ("algo=pqn", "env=cartpole", "algo.minibatch_size=100"),
-    "action values, once": (
-        *("algo=pqn", "env=acrobot", "algo.recompute_targets=false", "algo.max_grad_norm=0.01"),
+    "action values, relu": (
+        *("algo=pqn", "env=acrobot", "algo.max_grad_norm=0.01"),
         *("learner.shards=2", "net.activation=relu"),
     ),
     "scale of the state": ("net.scale=state", "algo.entropy_weight=0.01"),

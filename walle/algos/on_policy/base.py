@@ -314,6 +314,17 @@ class OnPolicyActorCritic(OnPolicy):
         metrics = {**result.info, "explained_variance": variance, "learning_rate": rate}
         return metrics, result.gradient_steps
 
+    def parts(self) -> list[engines.Part]:
+        """The passes over a round."""
+        minibatches = -(-self.problem.batch_size // self.settings.minibatch_size)
+        steps = self.problem.rounds * self.settings.epochs * minibatches
+        load = self.load_native if engines.has_policy(self) else None
+        return [engines.Part("learning", steps, load, self.compile)]
+
+    @abstractmethod
+    def load_native(self) -> None:
+        """Takes all later passes in C++."""
+
     def compile(self) -> None:
         """Compiles the gradient of a minibatch."""
         example = self.batch(Experience.zeros(self.problem, self.net.state_size), self.vector)

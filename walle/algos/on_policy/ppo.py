@@ -34,7 +34,6 @@ from torch import Tensor
 
 from walle.algos import engines
 from walle.algos.base import Capabilities, Problem
-from walle.algos.engines import Part
 from walle.algos.on_policy.base import (
     OnPolicyActorCritic,
     OnPolicySettings,
@@ -127,13 +126,6 @@ class PPO(OnPolicyActorCritic):
         loss = policy_loss + s.value_weight * value_loss - s.entropy_weight * entropy
         info |= {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
         return loss, info
-
-    def parts(self) -> list[Part]:
-        """The passes over a round."""
-        minibatches = -(-self.problem.batch_size // self.settings.minibatch_size)
-        steps = self.problem.rounds * self.settings.epochs * minibatches
-        load = self.load_native if engines.has_policy(self) else None
-        return [Part("learning", steps, load, self.compile)]
 
     def load_native(self) -> None:
         """Takes all later passes in C++."""

@@ -3,7 +3,7 @@
 Departures from the paper:
     - no layer normalisation in the networks (`net`): observations are normalised, and rewards
       scaled, by running moments;
-    - targets are recomputed with the newest values before every epoch (`recompute_targets`);
+    - targets are recomputed with the newest values before every epoch;
     - Adam instead of RAdam, with a step size that falls linearly to 0;
     - an episode that a time limit cuts bootstraps from its last observation;
     - ε changes with the rounds;
@@ -22,7 +22,6 @@ from torch import Tensor
 
 from walle.algos import engines
 from walle.algos.base import Capabilities, CompilableSettings, Problem, check_discrete
-from walle.algos.engines import Part
 from walle.algos.on_policy.base import OnPolicyActorCritic, RowBatch
 from walle.algos.on_policy.experience import Experience
 from walle.errors import one_of, positive, within
@@ -52,7 +51,6 @@ class PQNSettings(CompilableSettings):
     learning_rate: float = positive()
     schedule: str = one_of("linear", "constant")
     max_grad_norm: float | None = positive()
-    recompute_targets: bool
     exploration_fraction: float = within("(0, 1]", example=0.16)
     exploration_final: float = within("[0, 1]", example=0.04)
     normalize_observations: bool
@@ -118,13 +116,6 @@ class PQN(OnPolicyActorCritic):
         loss = losses.value_loss(q.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1), batch.target)
         return loss, {"value_loss": loss}
 
-    def parts(self) -> list[Part]:
-        """The passes over a round."""
-        minibatches = -(-self.problem.batch_size // self.settings.minibatch_size)
-        steps = self.problem.rounds * self.settings.epochs * minibatches
-        load = self.load_native if engines.has_policy(self) else None
-        return [Part("learning", steps, load, self.compile)]
-
     def load_native(self) -> None:
         """Takes all later passes in C++."""
         self.learn_in_cpp(engines.passes(self, None, Loss("action_value")))
@@ -135,7 +126,7 @@ class PQN(OnPolicyActorCritic):
             experience,
             epochs=self.settings.epochs,
             minibatch_size=self.rows.minibatch_size,
-            recompute=self.settings.recompute_targets,
+            recompute=True,
         )
         return {**metrics, "gradient_steps": gradient_steps}
 

@@ -3,7 +3,7 @@
 //
 // A network's parameters are, for each layer, the scale and, except at the input, the shift of its
 // normalised inputs, and its weights [inputs, outputs] in panels; the last layer's biases follow.
-// Statistics are the mean, then the variance of each layer's inputs, over all rows of a pass.
+// Moments are the mean, then the variance of each layer's inputs, over all rows of a pass.
 // Therefore a layer is computed for all rows before the next one; each panel of columns is
 // normalised right after its product, while it is in the cache.
 
@@ -25,18 +25,18 @@ class NormedMLPs {
     for (int i = 0; i < layers; i++) {
       const int inputs = sizes[i], outputs = sizes[i + 1], width = Panels::padded(inputs);
       const long shift = size_ + width, weights = i ? shift + width : shift;
-      layers_.push_back({inputs, outputs, size_, shift, weights, statistics_size_,
+      layers_.push_back({inputs, outputs, size_, shift, weights, moments_size_,
                          zeros(Panels::size(outputs, inputs)), Block(inputs, 0, 0, rows),
                          Block(inputs, 0, 0, rows)});
       size_ = weights + Panels::size(inputs, outputs);
-      statistics_size_ += 2 * width;
+      moments_size_ += 2 * width;
     }
     biases_ = size_, size_ += Panels::padded(sizes[layers]);
-    statistics_ = zeros(statistics_size_);
+    moments_ = zeros(moments_size_);
   }
 
   long size() const { return count_ * size_; }
-  long statistics_size() const { return count_ * statistics_size_; }
+  long moments_size() const { return count_ * moments_size_; }
   Block &input() { return layers_[0].normed; }
   const Panels &output() const { return output_.panels; }
 
@@ -46,7 +46,7 @@ class NormedMLPs {
   }
 
   // A pass of network k: computes the rows from `first` to before `end` of `output`, with the
-  // statistics of `rows` rows.
+  // moments of `rows` rows.
   void forward(int k, const float *parameters, int rows, int first, int end) {
     parameters += k * size_;
     for (int i = 0; i < int(layers_.size()); i++) {
@@ -67,12 +67,12 @@ class NormedMLPs {
   }
 
   // Writes network k's part of the gradient that follows from the slope of a loss at the first
-  // `count` rows of `output`, written in their place, and behind the gradient the statistics, times
+  // `count` rows of `output`, written in their place, and behind the gradient the moments, times
   // `share`. To be called after `forward` for these rows, whose results are overwritten.
   void backward(int k, const float *parameters, int rows, int count, float share, float *to) {
-    float *gradient = to + k * size_, *statistics = to + size() + k * statistics_size_;
+    float *gradient = to + k * size_, *moments = to + size() + k * moments_size_;
     parameters += k * size_;
-    for (long i = 0; i < statistics_size_; i++) statistics[i] = statistics_[i] * share;
+    for (long i = 0; i < moments_size_; i++) moments[i] = moments_[i] * share;
     column_sums(output(), count, false, gradient + biases_);
     for (int i = int(layers_.size()) - 1; i >= 0; i--, count = rows) {
       const Layer &layer = layers_[i];
@@ -111,10 +111,10 @@ class NormedMLPs {
       }
   }
 
-  // Writes the parameters of `mlps`, ordinary networks with the same outputs where `statistics` are
+  // Writes the parameters of `mlps`, ordinary networks with the same outputs where `moments` are
   // constants.
-  void fold(const float *parameters, const float *statistics, const MLP *mlps, float *to) const {
-    for (int k = 0; k < count_; k++, parameters += size_, statistics += statistics_size_)
+  void fold(const float *parameters, const float *moments, const MLP *mlps, float *to) const {
+    for (int k = 0; k < count_; k++, parameters += size_, moments += moments_size_)
       for (int i = 0; i < int(layers_.size()); i++) {
         const Panels from = weights(i, parameters), w = mlps[k].weights(i, to);
         for (int col = 0; col < from.cols; col += LANES) {
@@ -123,15 +123,15 @@ class NormedMLPs {
             bias = load(parameters + biases_ + col);
           } else {
             const Layer &next = layers_[i + 1];
-            scale = factor(next, parameters, statistics, col);
-            bias = load(parameters + next.shift + col) - scale * load(statistics + next.mean + col);
+            scale = factor(next, parameters, moments, col);
+            bias = load(parameters + next.shift + col) - scale * load(moments + next.mean + col);
           }
           for (int row = 0; row < from.rows; row++) {
             Vector x = load(&from.at(row, col)) * scale;
             if (!i) {
-              const float variance = statistics[Panels::padded(from.rows) + row];
+              const float variance = moments[Panels::padded(from.rows) + row];
               x *= parameters[row] / std::sqrt(variance + EPSILON);
-              bias -= x * statistics[row];
+              bias -= x * moments[row];
             }
             if (w.cols == from.cols)
               store(&w.at(row, col), x);
@@ -158,9 +158,9 @@ class NormedMLPs {
     }
   }
 
-  // The same for statistics; torch's are all means of a network, then all variances.
-  void copy_statistics(float *torch, float *packed, bool to_python) const {
-    for (int k = 0; k < count_; k++, packed += statistics_size_)
+  // The same for moments; torch's are all means of a network, then all variances.
+  void copy_moments(float *torch, float *packed, bool to_python) const {
+    for (int k = 0; k < count_; k++, packed += moments_size_)
       for (int second = 0; second < 2; second++)
         for (const Layer &layer : layers_)
           copy_numbers(torch, packed + layer.mean + second * Panels::padded(layer.inputs),
@@ -173,7 +173,7 @@ class NormedMLPs {
   struct Layer {
     int inputs, outputs;
     long scale, shift, weights;  // where they begin
-    long mean;                   // where it begins among the statistics; the variance follows
+    long mean;                   // where it begins among the moments; the variance follows
     Floats transposed;           // the weights, [outputs, inputs] in panels
     Block normed, values;        // the inputs: normalised; scaled, shifted and activated
   };
@@ -183,9 +183,9 @@ class NormedMLPs {
   }
 
   // Scale / √(variance + ε) of LANES columns of a layer's inputs.
-  static Vector factor(const Layer &layer, const float *parameters, const float *statistics,
+  static Vector factor(const Layer &layer, const float *parameters, const float *moments,
                        int col) {
-    const float *variance = statistics + layer.mean + Panels::padded(layer.inputs) + col;
+    const float *variance = moments + layer.mean + Panels::padded(layer.inputs) + col;
     return quotient(load(parameters + layer.scale + col), square_root(load(variance) + EPSILON));
   }
 
@@ -203,7 +203,7 @@ class NormedMLPs {
   // Normalises LANES columns of a layer's inputs.
   void normalize(int i, int col, int rows) {
     const Panels &z = layers_[i].normed.panels;
-    float *x = &z.at(0, col), *to = statistics_.get() + layers_[i].mean + col;
+    float *x = &z.at(0, col), *to = moments_.get() + layers_[i].mean + col;
     const Vector mean = total(z, [&](long at) { return load(x + at); }, rows) / float(rows);
     const auto square = [&](long at) { return (load(x + at) - mean) * (load(x + at) - mean); };
     const Vector variance = total(z, square, rows) / float(rows);
@@ -249,7 +249,7 @@ class NormedMLPs {
       store(gradient + layer.shift + col, of_shift);
       store(gradient + layer.scale + col, of_scale);
       // A row acts on its own value, and through mean and variance on those of all rows.
-      const Vector scale = factor(layer, parameters, statistics_.get(), col);
+      const Vector scale = factor(layer, parameters, moments_.get(), col);
       const Vector mean = of_shift / float(rows), along = of_scale / float(rows);
       for (int row = 0; row < rows; row++, x += z.width, slopes += z.width) {
         const Vector own = row < count ? load(slopes) : Vector{};
@@ -265,9 +265,9 @@ class NormedMLPs {
 
   int count_;
   Activation activation_;
-  long size_ = 0, biases_ = 0, statistics_size_ = 0;  // of a network
+  long size_ = 0, biases_ = 0, moments_size_ = 0;  // of a network
   std::vector<Layer> layers_;
   Block output_;
   Floats slopes_;      // of a panel of values
-  Floats statistics_;  // of the last pass
+  Floats moments_;  // of the last pass
 };

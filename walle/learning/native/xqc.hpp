@@ -75,20 +75,20 @@ class XQC : public SAC {
 
   void copy_state(float *const *fields, bool to_python) override {
     SAC::copy_state(fields, to_python);
-    policy_net_.copy_statistics(fields[13], policy_statistics_.get(), to_python);
-    critic_net_.copy_statistics(fields[14], critic_statistics_.get(), to_python);
+    policy_net_.copy_moments(fields[13], policy_moments_.get(), to_python);
+    critic_net_.copy_moments(fields[14], critic_moments_.get(), to_python);
   }
 
   bool run(const float *rows, const float *noise, long blocks, Team *team,
            float *metrics) override {
     const long draws = long(minibatch_) * actions_, width = minibatch_ * row_size();
     for (; blocks--; metrics += METRICS) {
-      policy_net_.fold(policy_state_.parameters(), policy_statistics_.get(), &policy_,
+      policy_net_.fold(policy_state_.parameters(), policy_moments_.get(), &policy_,
                        folded_policy_.get());
       float critic[NUMBERS] = {}, policy[NUMBERS];
       for (int k = 0; k < updates_; k++, rows += width, noise += 2 * draws) {
         const float *sums =
-            improve(critic_net_, critic_state_, critic_statistics_.get(), team,
+            improve(critic_net_, critic_state_, critic_moments_.get(), team,
                     [&](auto... x) { critic_gradient(rows, noise, x...); });
         if (!sums) return false;
         polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_,
@@ -98,7 +98,7 @@ class XQC : public SAC {
       critic[1] /= float(critics_.size());
       prepare_critics();
       const float *sums =
-          improve(policy_net_, policy_state_, policy_statistics_.get(), team,
+          improve(policy_net_, policy_state_, policy_moments_.get(), team,
                   [&](auto... x) { policy_gradient(rows - width, noise - draws, x...); });
       if (!sums) return false;
       for (int n = 0; n < NUMBERS; n++) policy[n] = sums[n] / float(minibatch_);
@@ -111,13 +111,13 @@ class XQC : public SAC {
   XQC(const ActorCriticSettings &n, float target_entropy, int updates, Atoms atoms,
       NormedMLPs policy, NormedMLPs critic)
       : SAC(n, target_entropy, policy.size(), critic.size(),
-            policy.statistics_size() + critic.statistics_size()),
+            policy.moments_size() + critic.moments_size()),
         updates_(updates),
         atoms_(std::move(atoms)),
         policy_net_(std::move(policy)),
         critic_net_(std::move(critic)),
-        policy_statistics_(zeros(policy_net_.statistics_size())),
-        critic_statistics_(zeros(critic_net_.statistics_size())),
+        policy_moments_(zeros(policy_net_.moments_size())),
+        critic_moments_(zeros(critic_net_.moments_size())),
         folded_policy_(zeros(policy_.end())),
         folded_critics_(zeros(critics_.back().end())),
         p_(atoms_.stride),
@@ -138,27 +138,27 @@ class XQC : public SAC {
     critic_net_.copy(field, packed, to_python);
   }
 
-  // The policy learns from critics with running statistics.
+  // The policy learns from critics with running moments.
   void prepare_critics() override {
-    critic_net_.fold(critic_state_.parameters(), critic_statistics_.get(), critics_.data(),
+    critic_net_.fold(critic_state_.parameters(), critic_moments_.get(), critics_.data(),
                      folded_critics_.get());
     for (MLP &critic : critics_) critic.prepare_backward(folded_critics_.get(), 0);
   }
 
-  // Moves networks and their running statistics along the gradient that `compute` writes for a
-  // shard; returns the numbers that follow the statistics, null if the team broke.
+  // Moves networks and their running moments along the gradient that `compute` writes for a
+  // shard; returns the numbers that follow the moments, null if the team broke.
   template <class Compute>
-  const float *improve(const NormedMLPs &nets, TrainState &state, float *statistics, Team *team,
+  const float *improve(const NormedMLPs &nets, TrainState &state, float *moments, Team *team,
                        Compute compute) {
-    const float *sums = sum(nets.size() + nets.statistics_size() + NUMBERS, team, compute);
+    const float *sums = sum(nets.size() + nets.moments_size() + NUMBERS, team, compute);
     if (!sums) return nullptr;
     state.step(sums, settings_.rate);
     nets.project(state.parameters());
-    polyak_update(statistics, sums + nets.size(), nets.statistics_size(), 0.01f);
-    return sums + nets.size() + nets.statistics_size();
+    polyak_update(moments, sums + nets.size(), nets.moments_size(), 0.01f);
+    return sums + nets.size() + nets.moments_size();
   }
 
-  // Writes the gradient of the critics' loss on a shard, the statistics, and the sums of the loss
+  // Writes the gradient of the critics' loss on a shard, the moments, and the sums of the loss
   // and of the values. The rows (s, a) precede (s', a').
   void critic_gradient(const float *rows, const float *noise, int begin, int end, float *to) {
     const int count = end - begin;
@@ -194,7 +194,7 @@ class XQC : public SAC {
       const float share = float(count) / float(minibatch_);
       critic_net_.backward(k, critic_state_.parameters(), 2 * count, count, share, to);
     }
-    add_numbers(to + critic_size_ + critic_net_.statistics_size(), loss, values, false);
+    add_numbers(to + critic_size_ + critic_net_.moments_size(), loss, values, false);
   }
 
   // Writes the target's distributions for a shard to `target_p_`.
@@ -217,7 +217,7 @@ class XQC : public SAC {
     }
   }
 
-  // Writes the gradient of the policy's loss on a shard, the statistics, and the sums of the loss
+  // Writes the gradient of the policy's loss on a shard, the moments, and the sums of the loss
   // and of log π.
   void policy_gradient(const float *rows, const float *noise, int begin, int end, float *to) {
     const int count = end - begin;
@@ -228,7 +228,7 @@ class XQC : public SAC {
     const Panels &dist = policy_net_.output();
     const auto p = [&](size_t k, int j) { return &block_p_[(k * BLOCK + j) * atoms_.stride]; };
     const auto mean = [&](size_t k, int j) -> float & { return means_[k * BLOCK + j]; };
-    float *numbers = to + policy_size_ + policy_net_.statistics_size(), log_sum;
+    float *numbers = to + policy_size_ + policy_net_.moments_size(), log_sum;
     for (int i = 0; i < count; i += BLOCK) {
       const int block = least(BLOCK, count - i);
       draw(dist, i, noise + long(i) * actions_, block);
@@ -251,7 +251,7 @@ class XQC : public SAC {
   int updates_;
   Atoms atoms_;
   NormedMLPs policy_net_, critic_net_;
-  Floats policy_statistics_, critic_statistics_;  // running
+  Floats policy_moments_, critic_moments_;  // running
   Floats folded_policy_, folded_critics_;         // of `policy_` and `critics_`
   std::vector<float> p_, target_p_, block_p_;     // of a row; a shard; a block, for each critic
   std::vector<float> means_, soft_rewards_;
