@@ -68,13 +68,6 @@ class PPOSettings(OnPolicySettings):
     recompute_advantages: bool
     log_std_end: float | None = within("[-10, 2]", example=-1.6, default=None)
 
-    def __post_init__(self) -> None:
-        """Checks the bounds; refuses a bonus that would change nothing."""
-        super().__post_init__()
-        if self.log_std_end is not None and self.entropy_weight:
-            why = "with algo.log_std_end, which fixes the entropy; use algo.entropy_weight=0"
-            raise ConfigError(f"algo.entropy_weight={self.entropy_weight} {why}")
-
     @property
     def shared_minibatches(self) -> dict[str, int]:
         """See `AlgorithmSettings`."""
@@ -95,10 +88,11 @@ class PPO(OnPolicyActorCritic):
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
         super().__init__(settings, net, problem, settings.minibatch_size)
-        if settings.log_std_end is not None and not net.has_log_std(problem.action_space):
+        self.log_std_end = settings.log_std_end if net.has_log_std(problem.action_space) else None
+        if self.log_std_end is not None and settings.entropy_weight:
             raise ConfigError(
-                f"algo.log_std_end={settings.log_std_end}: the policy's noise is no parameter"
-                " (discrete actions, or net.scale=state); use null"
+                f"algo.entropy_weight={settings.entropy_weight} with algo.log_std_end="
+                f"{self.log_std_end}, which fixes the entropy; use algo.log_std_end=null"
             )
         self.adam_settings = AdamSettings(
             beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
@@ -115,7 +109,7 @@ class PPO(OnPolicyActorCritic):
         s = self.settings
         policy, critic = self.networks.split(vector)
         features = self.rows.features(policy, batch.inputs)
-        if s.log_std_end is not None:  # the noise's size is not learned
+        if self.log_std_end is not None:  # the noise's size is not learned
             policy = {**policy, "log_std": policy["log_std"].detach()}
         dist = self.policy.dist(policy, features)
         log_prob = self.policy.log_prob(dist, batch.action)
@@ -136,7 +130,7 @@ class PPO(OnPolicyActorCritic):
             value_weight=s.value_weight,
             value_clip=s.value_clip,
             entropy_weight=s.entropy_weight,
-            noise_is_learned=s.log_std_end is None,
+            noise_is_learned=self.log_std_end is None,
             kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
         )
         passes = engines.passes(self, self.critic, loss)
@@ -159,7 +153,7 @@ class PPO(OnPolicyActorCritic):
 
     def set_noise(self, env_steps: int) -> None:
         """Sets the noise's size if it is not learned (LinearAnneal in table 4 of the paper)."""
-        if (end := self.settings.log_std_end) is None:
+        if (end := self.log_std_end) is None:
             return
         left = schedule_factor("linear", env_steps, self.problem.schedule_steps)
         vector = self.vector.clone()
