@@ -61,7 +61,7 @@ def test_a_smaller_beta2_remembers_fewer_gradients():
     """After one gradient step Adam's mean of squares is (1 - beta2) times the gradient's square."""
     once = (*CONSTANT, "algo.epochs=1", "algo.minibatch_size=256", "algo.compile=false")
     usual, quick = (trained(1, *once, *more)[0] for more in ((), ("algo.adam_beta2=0.9",)))
-    torch.testing.assert_close(quick.adam.square, 100 * usual.adam.square)
+    torch.testing.assert_close(quick.adam.square, 10 * usual.adam.square)
     assert usual.adam.square.any()
 
 
@@ -101,14 +101,14 @@ def test_noise_that_is_not_learned_has_no_gradient():
 
 
 @pytest.mark.parametrize("kind", ["env=cartpole", "net.scale=state"])
-def test_noise_that_is_no_parameter_cannot_be_set(kind):
-    with pytest.raises(ConfigError, match="the policy's noise is no parameter"):
-        trained(0, kind, "algo.log_std_end=-3")
+def test_noise_that_is_no_parameter_may_have_a_bonus(kind):
+    algorithm, _ = trained(0, kind, "algo.log_std_end=-3", "algo.entropy_weight=0.1")
+    assert algorithm.log_std_end is None
 
 
 def test_an_entropy_bonus_is_refused_where_the_noise_is_not_learned():
     with pytest.raises(ConfigError, match=r"algo\.entropy_weight=0\.1 with algo\.log_std_end"):
-        compose(["algo.log_std_end=-3", "algo.entropy_weight=0.1"])
+        trained(0, "env=hopper", "algo.log_std_end=-3", "algo.entropy_weight=0.1")
 
 
 @pytest.mark.parametrize("env", ["hopper", "cartpole"])
@@ -123,13 +123,14 @@ def test_the_first_ratio_of_a_round_is_one(env):
 
 def test_a_kl_target_ends_the_updates_early():
     small = ("env=cartpole", "batch_size=256", "sampler.lanes=8", "algo.learning_rate=0.1")
-    algorithm, rollout = trained(0, *small, "algo.target_kl=0.01")
+    algorithm, rollout = trained(0, *small, "algo.minibatch_size=64", "algo.target_kl=0.01")
     metrics = algorithm.update(rollout)
     assert metrics["gradient_steps"] < 10 * 256 / 64
 
 
 def test_gradients_reach_policy_scale_and_critic():
-    algorithm, rollout = trained(0, "env=hopper", "batch_size=64", "sampler.lanes=8")
+    tiny = ("batch_size=64", "sampler.lanes=8", "algo.log_std_end=null")
+    algorithm, rollout = trained(0, "env=hopper", *tiny)
     x = algorithm.normalizers.experience(rollout)
     batch = algorithm.batch(x, algorithm.vector)
     vector = algorithm.vector.clone().requires_grad_()
