@@ -101,6 +101,23 @@ def student(dof: float) -> float:
     return float(stdtrit(dof, 1 - TAIL)) if dof > LEAST_DOF else math.nan
 
 
+def one_variance(squares: FloatArray, dof: FloatArray) -> bool:
+    """Whether Bartlett's test (1937) does not reject at 5% that samples have one variance.
+
+    `squares` are [samples] sums of squared deviations; samples with one degree of freedom or less
+    tell nothing and are left out.
+    """
+    from scipy.special import chdtrc
+
+    squares, dof = squares[dof > LEAST_DOF], dof[dof > LEAST_DOF]
+    if dof.size < 2 or not squares.any():
+        return True
+    with np.errstate(divide="ignore"):  # the test rejects a variance of 0 beside others
+        logs = dof.sum() * np.log(squares.sum() / dof.sum()) - dof @ np.log(squares / dof)
+    correction = 1 + ((1 / dof).sum() - 1 / dof.sum()) / (3 * dof.size - 3)
+    return bool(chdtrc(dof.size - 1, logs / correction) >= 2 * TAIL)
+
+
 def interval_bounds(
     draws: npt.ArrayLike, n: float, dof: float | None = None
 ) -> tuple[FloatArray, FloatArray]:
