@@ -1,4 +1,4 @@
-"""Commands of the pages that measure, such as docs/study.md: their sweeps, settings, scripts, flags."""
+"""Commands of pages that measure, such as docs/study.md: sweeps, settings, scripts, flags."""
 
 from __future__ import annotations
 

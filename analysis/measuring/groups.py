@@ -252,9 +252,8 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
 
     Logarithms of seconds are taken as cell + noise or, where the runs were measured in blocks, as
     cell + block + noise. The noise has one variance for all cells if Bartlett's test does not
-    reject it, else for those that are oversubscribed alike, else for each cell. The degrees of
-    freedom are those of all repeats together, so that an interval at two seeds is not the ten times
-    wider one that a single pair of values allows. Cells without any repeat stay.
+    reject it, else for those that are oversubscribed alike, else for each cell. Its degrees of
+    freedom are those of all these repeats together. Cells without any repeat stay.
 
     In blocks, a cell's own seconds are the median of its runs. Compared with other cells it has the
     seconds of its line's first cell times the median over the blocks of their ratio within a block:
@@ -279,8 +278,9 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
             centre = math.exp(np.median(list(logs.values())))
         alike = np.array([other.oversubscribed == cell.oversubscribed for other in cells])
         alone = np.array([other is cell for other in cells])
-        groups = (alike | True, alike, alone)
-        group = next((g for g in groups if stats.one_variance(*squares[1][:, g])), alone)
+        group = next(
+            g for g in (alike | True, alike, alone) if stats.one_variance(*squares[1][:, g])
+        )
         (whole, freedom), (inside, dof) = squares[:, :, group].sum(axis=2)
         if dof < 1:
             shared.append(cell)
@@ -323,11 +323,7 @@ def blocks_of(sweep: Sweep, cells: list[Cell]) -> dict[str, str]:
 
 
 def _squares(cells: list[Cell], blocks: dict[str, str]) -> FloatArray:
-    """[2, 2, cells] squares of the runs' residuals, and their degrees of freedom.
-
-    Residuals are those around the cells, then those around the least-squares sum of one effect for
-    each cell and each block.
-    """
+    """[2, 2, cells] squares and degrees of freedom around cells, and around cells plus blocks."""
     logs = np.concatenate([np.log(cell.per_run) for cell in cells])
     cell_of = np.repeat(np.arange(len(cells)), [cell.runs for cell in cells])
     factors: list[npt.NDArray[Any]] = [cell_of]

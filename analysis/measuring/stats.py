@@ -1,8 +1,8 @@
 """Statistics: means with Student's t, Welch's differences, bootstraps, interquartile means.
 
 A mean has the same kind of interval in every figure, table and page: Student's t. On means of 3 to
-20 runs the stretched bootstrap of `interval_bounds` covers as much (docs/analysis.md), at 2 runs a
-little less; t needs no random numbers, and anyone can recompute it.
+20 runs the stretched bootstrap of `interval_bounds` covers as much (docs/notes/statistics.md); t
+needs no random numbers, and anyone can recompute it.
 """
 
 from __future__ import annotations
@@ -104,8 +104,7 @@ def student(dof: float) -> float:
 def one_variance(squares: FloatArray, dof: FloatArray) -> bool:
     """Whether Bartlett's test (1937) does not reject at 5% that samples have one variance.
 
-    `squares` are [samples] sums of squared deviations; samples with one degree of freedom or less
-    tell nothing and are left out.
+    Given are their sums of squares, and degrees of freedom, of which one or less tell nothing.
     """
     from scipy.special import chdtrc
 
@@ -125,7 +124,7 @@ def interval_bounds(
 
     The plain percentile interval of a mean is too narrow by the factor sqrt((n-1)/n), because the
     bootstrap takes the sample for the population, and by the ratio of Student's t to the normal.
-    Each side is stretched away from the median by both factors (docs/analysis.md has the coverage).
+    Each side is stretched from the median by both factors (coverage: docs/notes/statistics.md).
 
     Args:
         draws: [draws, ...] bootstrap draws of the statistic; both ends have the shape [...].

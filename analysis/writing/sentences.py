@@ -134,10 +134,9 @@ def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
         )
     shown = [cell for cell in cells if cell.own and cell.own[0] == cell.own[0]]
     if dofs := list(dict.fromkeys(cell.dof for cell in shown)):
-        freedom = listed([f"{dof:.3g}" for dof in dofs])
         sentences.append(
-            "Points share one relative variance of repeats unless Bartlett's test rejects it at 5%; "
-            f"degrees of freedom: {freedom}."
+            "Points share one relative variance of repeats unless Bartlett's test (5%) rejects it; "
+            f"degrees of freedom: {listed([f'{dof:.3g}' for dof in dofs])}."
         )
     return sentences
 
