@@ -177,8 +177,8 @@ def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Predict
     texts = [f"{text} ({gains[text]:.2f} times as fast)" for text in best[:SHOWN]]
     share = point.learn_s / float(point.round_s[0])
     learn = (
-        f"  Learning takes {share:.0%} of a round: fewer algo.epochs, a larger algo.minibatch_size "
-        "or +experiment=wide shorten it, and change what is learned."
+        f"  Learning takes {share:.0%} of a round: fewer algo.epochs or a larger "
+        "algo.minibatch_size shorten it, and change what is learned."
     )
     return [
         f"{'In' if mode == 'lock-step' else 'With'} {mode} {bound}: {point.speedup(base)} times as "

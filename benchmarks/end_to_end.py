@@ -11,7 +11,7 @@ race    walle's default configuration next to the peers' recommended ones: secon
         Whole programs run one after the other, one seed a repetition; the order rotates.
 
 walle             python -m walle.run; -overlapped with sampler.max_lag=1; -cold: nothing compiled;
-                  -wide with +experiment=wide (race)
+                  -small with +experiment=small_minibatches (race)
 sb3, sbx          Stable-Baselines3 and SBX; -zoo: the Zoo's settings; -ours: walle's
 sb3-cleanrl       CleanRL's settings, in SB3 (CleanRL is no library that could be installed)
 sample-factory    the nearest settings it has (rounds), its MuJoCo example (race)

@@ -103,7 +103,7 @@ def everyone(options: Options, cores: Sequence[int]) -> Iterator[Racer]:
     yield Racer(BASELINE, walle(options, cores))
     yield Racer("walle-overlapped", walle(options, cores, max_lag=1))
     yield Racer("walle-cold", walle(options, cores, cold=True))
-    yield Racer("walle-wide", walle(options, cores, experiment="wide"))
+    yield Racer("walle-small", walle(options, cores, experiment="small_minibatches"))
     for name, library, settings in (
         ("sb3-zoo", "sb3", lineup.zoo()),
         ("sb3-cleanrl", "sb3", lineup.cleanrl()),

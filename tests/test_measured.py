@@ -37,10 +37,10 @@ ROUNDS = {
     "sb3-cleanrl": "Stable-Baselines3, CleanRL's hyperparameters",
 }
 RACE_OF_WALLE = {
-    "walle": "walle",
-    "walle-overlapped": "walle, overlapped",
-    "walle-wide": "walle, `+experiment=wide`",
-    "walle-cold": "walle, an empty cache of compiled learners",
+    "walle": "version 0.2, minibatches of 64",
+    "walle-overlapped": "the same, overlapped",
+    "walle-wide": "version 0.2, minibatches of 1,024",
+    "walle-cold": "minibatches of 64, an empty cache of compiled learners",
 }
 RACE = {
     "walle": "walle",

@@ -5,14 +5,15 @@ Departures from the paper:
       (`recompute_advantages`; Andrychowicz et al. 2021, section 3.5, "GAE"), and are normalised
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
-    - a round is short rollouts of many lanes, 64 of 32 steps, instead of one rollout of 2,048;
-      λ is 0.9 instead of 0.95; some tasks have their own settings (conf/env/tuned);
+    - a round is short rollouts of many lanes, 64 of 64 steps, instead of one rollout of 2,048, and
+      minibatches have 1,024 rows; λ is 0.9 instead of 0.95; some tasks have their own settings
+      (conf/env/tuned);
     - an episode that a time limit cuts bootstraps from its last observation;
     - policy and critic are separate networks, as in the paper's MuJoCo tasks, but share one
       optimizer, so that `value_weight` and the bound on the gradient's norm couple them; initial
       weights are orthogonal, and small in the policy's last layer (Engstrom et al. 2020);
     - the step size falls linearly on all tasks, and gradients are clipped by their norm;
-    - the noise's size falls only on request, as in the paper on Roboschool (`log_std_end`);
+    - the noise's size falls linearly, as in the paper's runs on Roboschool (`log_std_end`);
     - the updates of a round end when the KL divergence passes 1.5 times `target_kl`, and the value
       loss is clipped on request (`value_clip`);
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
