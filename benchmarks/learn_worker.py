@@ -93,6 +93,7 @@ def walle(case: dict[str, Any]) -> tuple[Update, Update]:
             f"algo.compile={'false' if case['system'] == 'walle-eager' else 'true'}",
             "algo.schedule=constant",
             "algo.target_kl=null",
+            "algo.log_std_end=null",  # the peers learn the noise
             *(LIKE_THE_PEERS if case["same"] else ()),
         ]
     ).algo

@@ -33,12 +33,12 @@ def needed(options: argparse.Namespace, whom: str) -> Need:
 
 
 def same_in_walle(task: str, samples: int, samplers: int, max_lag: int) -> dict[str, object]:
-    """Walle's overrides for `same`; most of its values are defaults."""
+    """Walle's overrides for `same`; most of its values are those of its experiment."""
     return {
         **default_walle(task, 10**12, samplers, max_lag, seed=0),
+        "+experiment": "small_minibatches",
         "batch_size": samples,
         "algo.epochs": 10,
-        "algo.minibatch_size": 64,
         "algo.schedule": "constant",
         "algo.target_kl": "null",  # all take all their steps
         "eval.episodes": "0",
@@ -104,7 +104,7 @@ TANH_64 = {"width": 64, "activation": "tanh", "log_std_init": -0.5}
 
 
 def same(samples: int, envs: int) -> dict[str, Any]:
-    """The settings of walle's default learner, with rounds of `samples` and a constant step size.
+    """The settings of walle's experiment=small_minibatches, with rounds of `samples` and a constant step size.
 
     Only walle recomputes the advantages before each epoch; the peers cannot.
     """

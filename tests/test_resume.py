@@ -51,7 +51,7 @@ TASKS = {
     "pendulum": ("env=pendulum",),
 }
 QUICK = {  # what makes an algorithm learn from the first rounds on, in little time
-    "ppo": ("algo.epochs=2",),
+    "ppo": ("algo.epochs=2", "algo.minibatch_size=64"),
     "ppo_kl": ("algo.epochs=2",),
     "trpo": (),
     "parallel_trpo_2016": (  # in examples/, whose rounds change their size

@@ -231,7 +231,9 @@ def test_more_samplers_than_cores_are_told(monkeypatch):
 
 
 def test_every_checkpoint_holds_policy_and_settings(run):
-    _, directory = run("env=cartpole", "eval.every=256", "eval.episodes=2")
+    _, directory = run(
+        "env=cartpole", "algo.minibatch_size=64", "eval.every=256", "eval.episodes=2"
+    )
     for name in ("last", "best"):
         state = checkpoint.load(directory / "checkpoints" / f"{name}.pt")
         assert state["config"]["env"]["id"] == "CartPole-v1"

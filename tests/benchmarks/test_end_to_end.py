@@ -62,8 +62,8 @@ def test_bad_command_lines(words, capsys):
     assert "usage" in capsys.readouterr().err
 
 
-def test_the_same_for_all_is_what_walle_does_by_default():
-    config = compose([])
+def test_the_same_for_all_is_what_walle_does_in_small_minibatches():
+    config = compose(["+experiment=small_minibatches", "sampler.lanes=64"])
     told, net = lineup.same(20_000, 8), lineup.same(20_000, 8)["net"]
     mine = config.algo
     assert told["ppo"] == {

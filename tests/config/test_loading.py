@@ -22,9 +22,12 @@ def test_defaults():
 
 
 @pytest.mark.parametrize(
-    ("batch", "lanes"), [(2048, 32), (4096, 64), (20480, 128), (20000, 32), (256, 8), (1000, 8), (999, 1)]
+    ("batch", "lanes"),
+    [(2048, 32), (4096, 64), (20480, 128), (20000, 32), (256, 8), (1000, 8), (999, 1)],
 )
-def test_lanes_are_a_power_of_two_that_leaves_rollouts_of_32_steps_and_as_many_as_lanes(batch, lanes):
+def test_lanes_are_a_power_of_two_that_leaves_rollouts_of_32_steps_and_as_many_as_lanes(
+    batch, lanes
+):
     assert compose([f"batch_size={batch}", "sampler.n=1"]).lanes == lanes
 
 

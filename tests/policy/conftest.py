@@ -23,6 +23,7 @@ def settings(algorithm):
     if algorithm in OFF_POLICY:
         return [f"algo={algorithm}", "algo.learning_starts=64", "algo.updates_per_step=0.1"]
     epochs = ["algo.epochs=2"] if algorithm in ("ppo", "ppo_kl", "pqn") else []
+    epochs += ["+experiment=small_minibatches"] if algorithm == "ppo" else []
     modes = ["sampler=process", "sampler.n=1", "sampler.max_lag=null"] if algorithm == "a3c" else []
     return [f"algo={algorithm}", *epochs, *modes]
 

@@ -22,7 +22,13 @@ from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-SMALL = ("env=hopper", "batch_size=512", "sampler.lanes=8", "algo.epochs=3")
+SMALL = (
+    "+experiment=small_minibatches",
+    "env=hopper",
+    "batch_size=512",
+    "sampler.lanes=8",
+    "algo.epochs=3",
+)
 CASES = {
     "default": (),
     "last minibatch smaller": ("algo.minibatch_size=100",),

@@ -76,8 +76,11 @@ def test_learners_give_the_bits_of_one(run, options):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["learner.n=2"], r"learner\.n=2 is more than learner\.shards=1 .*set learner\.shards=2"),
-        (["learner.shards=3"], r"minibatch_size=64 .*learner\.shards=3; .*fits: 63 or 66"),
+        (
+            ["learner.n=2", "learner.shards=1"],
+            r"learner\.n=2 is more than learner\.shards=1 .*set learner\.shards=2",
+        ),
+        (["learner.shards=3"], r"minibatch_size=1024 .*learner\.shards=3; .*: 1023 or 1026"),
         (["algo=ppo_kl", "learner.shards=3"], r"algo\.value_minibatch_size=256 cannot"),
         (
             ["algo=sac", "learner.n=2"],
@@ -104,7 +107,7 @@ def test_as_many_learners_as_shards_and_idle_cores():
     cores = len(usable_cores())
     open_n = ["learner.n=null", "learner.shards=4"]
     assert compose(open_n).learners == min(4, cores)
-    assert compose(["learner.n=null"]).learners == 1
+    assert compose(["learner.n=null", "algo.minibatch_size=64"]).learners == 1
     overlapped = compose([*open_n, "sampler.max_lag=1", f"sampler.n={cores}", "batch_size=4096"])
     assert overlapped.learners == 1
 
