@@ -1,4 +1,4 @@
-"""Commands of five pages, such as docs/study.md: their sweeps, settings, scripts, flags."""
+"""Commands of pages that measure, such as docs/study.md: sweeps, settings, scripts, flags."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from walle.config import config_directory, validate
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("learning", "reproductions", "results", "scaling", "study")
+PAGES += ("notes/reproductions", "notes/results")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 
 SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
