@@ -48,7 +48,7 @@ def test_what_does_not_fit_a_cluster_is_refused_with_the_cure(override, why):
 def test_the_nodes_decide_on_the_number_of_samplers(lag, slots):
     config = compose([RAY, f"sampler.max_lag={lag}", "batch_size=2048"])
     assert (config.sampler.n, config.n) == (None, 0)
-    assert (config.lanes, config.slots) == (32, slots)
+    assert (config.lanes, config.slots) == (64, slots)
 
 
 @pytest.mark.usefixtures("installed")

@@ -116,8 +116,7 @@ def _checked_sampler(config: Config) -> Config:
         )
     # Many lanes share the cost of Python in a step; long rollouts need fewer value estimates.
     # docs/collection.md has the measurements.
-    rollout = max(32, math.sqrt(batch_size))  # steps; in short ones PPO learns less
-    lanes = sampler.lanes or default_parts(batch_size, most=256, least=rollout)
+    lanes = sampler.lanes or default_parts(batch_size, most=256, least=32)
     n = sampler.n
     if isinstance(sampler, ProcessSampler):
         slots = sampler.slots or lag.slots
@@ -132,7 +131,7 @@ def _checked_sampler(config: Config) -> Config:
     if isinstance(sampler, RaySampler):
         _check_ray(config, sampler)
     if n and n > lanes:
-        reason = " (chosen: a power of two up to its square root, with 32 steps or more each)"
+        reason = f" (chosen: a power of two dividing batch_size={batch_size} into 32 steps or more)"
         divisors = [d for d in range(n, batch_size + 1) if batch_size % d == 0]
         even = [d for d in divisors if d % n == 0]
         raise ConfigError(

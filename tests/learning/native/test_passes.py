@@ -22,25 +22,21 @@ from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 
-SMALL = (
-    "+experiment=small_minibatches",
-    "env=hopper",
-    "batch_size=512",
-    "sampler.lanes=8",
-    "algo.epochs=3",
-)
+ROUND = ("batch_size=512", "sampler.lanes=8", "algo.epochs=3")
+SMALL = ("env=hopper", *ROUND, "algo.minibatch_size=64", "algo.learning_rate=3e-4")
+LEARNED = "algo.log_std_end=null"  # noise
 CASES = {
     "default": (),
+    "noise is learned": (LEARNED,),
     "last minibatch smaller": ("algo.minibatch_size=100",),
     "one minibatch": ("algo.minibatch_size=512",),
     "less than a block": ("algo.minibatch_size=7",),
     "value clip": ("algo.value_clip=0.05",),
-    "entropy bonus": ("algo.entropy_weight=0.05",),
+    "entropy bonus": ("algo.entropy_weight=0.05", LEARNED),
     "target KL": ("algo.target_kl=0.002", "algo.learning_rate=3e-3"),
     "tight clip": ("algo.clip=0.01", "algo.learning_rate=3e-3"),
     "no bound on the norm": ("algo.max_grad_norm=null",),
-    "beta2": ("algo.adam_beta2=0.9",),
-    "fixed noise": ("algo.log_std_end=-1",),
+    "beta2": ("algo.adam_beta2=0.9", LEARNED),
     "relu": ("net.activation=relu",),
     "odd widths": ("net.policy_hidden=[50,3]", "net.critic_hidden=[33]"),
     "wide": ("net.policy_hidden=[70,100]", "net.critic_hidden=[256,17,40]"),
