@@ -104,7 +104,7 @@ TANH_64 = {"width": 64, "activation": "tanh", "log_std_init": -0.5}
 
 
 def same(samples: int, envs: int) -> dict[str, Any]:
-    """The settings of walle's experiment=small_minibatches, with rounds of `samples` and a constant step size.
+    """Walle's experiment=small_minibatches with rounds of `samples` and a constant step size.
 
     Only walle recomputes the advantages before each epoch; the peers cannot.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,11 @@ def up_to_cores(*counts: int) -> str:
     return ",".join(str(count) for count in counts if count <= cores)
 
 
+def power_of_two(most: int, of: int) -> int:
+    """`${walle.power_of_two:64,${batch_size}}` is 32 for 20,000: the largest that divides it."""
+    return math.gcd(most, of)
+
+
 def example(name: str) -> str:
     """`${walle.example:NAME}` is the directory of an example, for the search path of a sweep."""
     from walle.config.files import example_directory
@@ -51,7 +57,7 @@ def example(name: str) -> str:
     return str(example_directory(name))
 
 
-for resolver in (either, up_to_cores, example):
+for resolver in (either, up_to_cores, power_of_two, example):
     OmegaConf.register_new_resolver(f"walle.{resolver.__name__}", resolver, replace=True)
 
 

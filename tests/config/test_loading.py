@@ -25,9 +25,7 @@ def test_defaults():
     ("batch", "lanes"),
     [(2048, 64), (20480, 256), (20000, 32), (256, 8), (1000, 8), (999, 1)],
 )
-def test_lanes_are_a_power_of_two_that_divides_the_batch_into_32_steps_or_more(
-    batch, lanes
-):
+def test_lanes_are_a_power_of_two_that_divides_the_batch_into_32_steps_or_more(batch, lanes):
     assert compose([f"batch_size={batch}", "sampler.n=1"]).lanes == lanes
 
 
@@ -61,7 +59,7 @@ def test_slow_passes_its_step_on():
         (["algo.schedule=quadratic"], r"algo.schedule='quadratic'.*linear"),
         (["algo.gamma=1.5"], r"algo.gamma=1.5"),
         (["sampler.n=0"], r"sampler.n=0 must be positive"),
-        (["sampler.n=65"], r"sampler.n=65 is more than sampler.lanes=64.*128"),
+        (["sampler.n=129"], r"sampler.n=129 is more than sampler.lanes=128.*256"),
         (["sampler.n=33", "batch_size=20000"], r"set sampler.lanes to 40 "),
         (["batch_size=2050", "sampler.lanes=64"], r"nearest value that fits: 2048 or 2112"),
         (["sampler.max_lag=-1"], r"lock-step"),

@@ -89,7 +89,7 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
         ("algo=trpo", "algo=trpo contradicts the run, which has algo=ppo"),
         ("net=gru", "net=gru contradicts the run, which has net=mlp"),
         ("net.policy_hidden=[8]", r"net.policy_hidden=\[8\] contradicts the run"),
-        ("sampler.lanes=16", "sampler.lanes=16 contradicts the run, which has sampler.lanes=32"),
+        ("sampler.lanes=16", "sampler.lanes=16 contradicts the run, which has sampler.lanes=64"),
         ("sampler.max_lag=1", "sampler.max_lag=1 contradicts the run, which has sampler.max_lag=0"),
         ("sampler.collect=episodes", "sampler.collect=episodes contradicts the run"),
         ("eval.every=1000", "eval.every=1000 contradicts the run, which has eval.every=250000"),
@@ -113,9 +113,9 @@ def test_what_the_run_has_may_be_typed_again(typed):
 
 def test_one_process_may_go_on_for_many_and_many_for_one():
     serial = resumed(["sampler=serial"])
-    assert (serial.sampler.name, serial.n, serial.lanes) == ("serial", 1, 32)
+    assert (serial.sampler.name, serial.n, serial.lanes) == ("serial", 1, 64)
     many = resumed(["sampler=process", "sampler.n=3"], [*RUN[:1], *RUN[2:], "sampler=serial"])
-    assert (many.sampler.name, many.n, many.lanes) == ("process", 3, 32)
+    assert (many.sampler.name, many.n, many.lanes) == ("process", 3, 64)
 
 
 def test_a_sampler_without_processes_cannot_go_on_with_a_lag():
@@ -145,8 +145,8 @@ def test_another_logger_may_follow():
 
 
 def test_changes_that_cannot_work_are_refused_as_ever():
-    with pytest.raises(ConfigError, match=r"sampler.n=64 is more than sampler.lanes=32"):
-        resumed(["sampler.n=64"])
+    with pytest.raises(ConfigError, match=r"sampler.n=65 is more than sampler.lanes=64"):
+        resumed(["sampler.n=65"])
     with pytest.raises(ConfigError, match=r"total_steps=-1 must be positive"):
         resumed(["total_steps=-1"])
 

@@ -76,7 +76,7 @@ def test_learners_give_the_bits_of_one(run, options):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (["learner.n=3"], r"learner\.n=3 is more than learner\.shards=2: .*set learner\.shards=3"),
+        (["learner.n=3"], r"learner\.n=3 is more than learner\.shards=2 .*set learner\.shards=3"),
         (["learner.shards=3"], r"minibatch_size=1024 .*learner\.shards=3; .*: 1023 or 1026"),
         (["algo=ppo_kl", "learner.shards=3"], r"algo\.value_minibatch_size=256 cannot"),
         (
