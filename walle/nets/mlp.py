@@ -23,12 +23,22 @@ Params = Mapping[str, Tensor]
 Activation = Callable[[Tensor], Tensor]
 Forward = Callable[[Tensor], Tensor]
 
+
+def norm_relu(x: Tensor) -> Tensor:
+    """max(0, (x - mean) / sqrt(variance + 1e-5)) over a row's units: [..., N] -> [..., N].
+
+    This is layer normalisation (Ba et al. 2016) without scale and shift, then ReLU.
+    """
+    return torch.relu(functional.layer_norm(x, x.shape[-1:]))
+
+
 ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
     "elu": functional.elu,
     "silu": functional.silu,
     "gelu": functional.gelu,
+    "norm_relu": norm_relu,
 }
 ACTING_ROWS = 16
 _WIDTH = 16
@@ -199,7 +209,9 @@ class MLP:
                 width = -(-width // _WIDTH) * _WIDTH
             weight, bias = _grown(weight, width, inner), _grown(bias, width)
             out = torch.empty(rows, width)
-            layers.append((weight.T, bias, out, _in_place(self.activation, out)))
+            # a normalisation excludes the padding
+            units = out[:, : self.shapes[f"{name}.bias"][0]] if self.activation is norm_relu else out
+            layers.append((weight.T, bias, out, _in_place(self.activation, units)))
             inner = width
         *hidden, (last_weight, last_bias, last_out, _) = layers
         result = last_out[:, : self.shapes[f"{self.layers[-1]}.bias"][0]]
