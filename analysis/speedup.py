@@ -4,7 +4,7 @@ speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for th
 steps and without the warm-up iterations; within blocks where the launcher measured in blocks. Each
 task has a panel. With --end-to-end another panel shows which parts of a round samplers and learners
 divide in lock-step, t(N, L) = serial + collect / N + learn / L; `walle plan` computes other numbers
-of them. Intervals are 95% intervals over seeds, with one relative variance for all points.
+of them. Intervals are 95% intervals over seeds or blocks.
 """
 
 from __future__ import annotations

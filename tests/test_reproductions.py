@@ -1,4 +1,4 @@
-"""Commands of four pages, such as docs/study.md: their sweeps, settings, scripts, flags."""
+"""Commands of pages that measure, such as docs/study.md: sweeps, settings, scripts, flags."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.test_sweep_files import OWN_SIZES, TINY, run, search_path
 from walle.config import config_directory, validate
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("reproductions", "results", "scaling", "study")
+PAGES = ("reproductions", "results", "scaling", "study", "notes/reproductions", "notes/results")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 
 SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")

@@ -1,7 +1,7 @@
 """Gathers a quantity of many runs at every point of a figure's axis, with intervals.
 
 The configurations decide which runs are values of the axis, which are lines, and which are repeats.
-Repeats of the same seconds have one relative variance, or are compared within blocks.
+Repeats of the same seconds share a relative variance, or are compared within blocks.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -245,24 +245,15 @@ def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
 
 
 MEDIAN_SPREAD = math.sqrt(math.pi / 2)  # of a median over that of a mean, at most
-FEWEST = 3  # degrees of freedom that oversubscribed cells need for a variance of their own
-
-
-class Spread(NamedTuple):
-    """The standard deviation of the logarithm of a run's seconds, with its degrees of freedom."""
-
-    deviation: float
-    dof: float
 
 
 def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
-    """The cells with one relative variance of repeats for all of them.
+    """The cells with one relative variance of repeats, where a test does not reject it.
 
     Logarithms of seconds are taken as cell + noise or, where the runs were measured in blocks, as
-    cell + block + noise. The noise has one variance; oversubscribed cells have another one where
-    they are enough to estimate it. The degrees of freedom are those of all repeats together, so
-    that an interval at two seeds is not the ten times wider one that a single pair of values
-    allows. Cells without any repeat stay.
+    cell + block + noise. The noise has one variance for all cells if Bartlett's test does not
+    reject it, else for those that are oversubscribed alike, else for each cell. Its degrees of
+    freedom are those of all these repeats together. Cells without any repeat stay.
 
     In blocks, a cell's own seconds are the median of its runs. Compared with other cells it has the
     seconds of its line's first cell times the median over the blocks of their ratio within a block:
@@ -271,7 +262,7 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     if not cells or any(cell.per_run.min() <= 0 for cell in cells):
         return cells
     blocks = blocks_of(sweep, cells)
-    whole = _spreads(cells, blocks)
+    squares = _squares(cells, blocks)
     first: dict[str, dict[str, float]] = {}  # of the first cell of each line, by block
     rng, shared = stats.generator(), []
     for cell in cells:
@@ -285,28 +276,29 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
             ratios = [logs[block] - base[block] for block in logs if block in base]
             paired_s = math.exp(np.median(list(base.values())) + np.median(ratios))
             centre = math.exp(np.median(list(logs.values())))
-        alike = [other for other in cells if other.oversubscribed == cell.oversubscribed]
-        spreads = _spreads(alike, blocks)
-        total, within = spreads if min(spread.dof for spread in spreads) >= FEWEST else whole
-        if min(total.dof, within.dof) < 1:
+        alike = np.array([other.oversubscribed == cell.oversubscribed for other in cells])
+        alone = np.array([other is cell for other in cells])
+        group = next(
+            g for g in (alike | True, alike, alone) if stats.one_variance(*squares[1][:, g])
+        )
+        (whole, freedom), (inside, dof) = squares[:, :, group].sum(axis=2)
+        if dof < 1:
             shared.append(cell)
             continue
-        freedom, between = total.dof, total.dof - within.dof
-        if between and total.deviation:  # few where whole blocks differ (Satterthwaite 1946)
-            inside = within.deviation**2 * within.dof
-            outside = max(0.0, total.deviation**2 * total.dof - inside)
-            freedom = (outside + inside) ** 2 / (outside**2 / between + inside**2 / within.dof)
-        median = cell.runs > 2 and total != within
-        shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if median else 1)
-        reach = math.exp(stats.student(freedom) * total.deviation / shrink)
-        normal = within.deviation / shrink * stats.normal_draws(rng)
+        total, within, between = whole / freedom, inside / dof, freedom - dof
+        if between and whole:  # few where whole blocks differ (Satterthwaite 1946)
+            outside = max(0.0, whole - inside)
+            freedom = (outside + inside) ** 2 / (outside**2 / between + inside**2 / dof)
+        shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if cell.runs > 2 and between else 1)
+        reach = math.exp(stats.student(freedom) * math.sqrt(total) / shrink)
+        normal = math.sqrt(within) / shrink * stats.normal_draws(rng)
         shared.append(
             replace(
                 cell,
                 mean=centre,
                 compared=paired_s,
                 blocks=tuple(blocks[name] for name in cell.names if blocks),
-                dof=within.dof,
+                dof=float(dof),
                 draws=paired_s * np.exp(normal),
                 own=(centre / reach, centre * reach),
             )
@@ -330,21 +322,19 @@ def blocks_of(sweep: Sweep, cells: list[Cell]) -> dict[str, str]:
     return blocks
 
 
-def _spreads(cells: list[Cell], blocks: dict[str, str]) -> list[Spread]:
-    """The spread of the runs around their cells, and around their cells and blocks.
-
-    It is the deviation from the least-squares sum of one effect for each cell and each block.
-    """
+def _squares(cells: list[Cell], blocks: dict[str, str]) -> FloatArray:
+    """[2, 2, cells] squares and degrees of freedom around cells, and around cells plus blocks."""
     logs = np.concatenate([np.log(cell.per_run) for cell in cells])
     cell_of = np.repeat(np.arange(len(cells)), [cell.runs for cell in cells])
     factors: list[npt.NDArray[Any]] = [cell_of]
     if blocks:
         factors.append(np.array([blocks[name] for cell in cells for name in cell.names]))
-    spreads = []
+    found = []
     for used in (factors[:1], factors):
         columns = [factor[:, None] == np.unique(factor) for factor in used]
         matrix = np.concatenate(columns, axis=1).astype(float)
-        effects, _, rank, _ = np.linalg.lstsq(matrix, logs, rcond=None)
-        dof, rest = logs.size - int(rank), logs - matrix @ effects
-        spreads.append(Spread(math.sqrt(float(rest @ rest) / dof) if dof else 0.0, dof))
-    return spreads
+        fitted = matrix @ np.linalg.pinv(matrix)
+        parts = ((logs - fitted @ logs) ** 2, 1 - np.diag(fitted))
+        squares, dof = (np.bincount(cell_of, part) for part in parts)
+        found.append([squares, dof.round(9)])
+    return np.asarray(found)

@@ -148,7 +148,7 @@ def fit_cells(cells: list[Cell], fit: Callable[[FloatArray], T]) -> Fit[T]:
     """Calls `fit` for the seconds of the cells, and for each draw of them.
 
     The seconds are stretched, and not what is read from the fit: at a bound many draws have the
-    same serial fraction, and stretching that number adds too little (docs/analysis.md).
+    same serial fraction, and stretching that number adds too little (docs/notes/statistics.md).
     """
     centres = np.array([cell.compared for cell in cells])
     dof = min(cell.dof for cell in cells)

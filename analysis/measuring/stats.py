@@ -1,8 +1,8 @@
 """Statistics: means with Student's t, Welch's differences, bootstraps, interquartile means.
 
 A mean has the same kind of interval in every figure, table and page: Student's t. On means of 3 to
-20 runs the stretched bootstrap of `interval_bounds` covers as much (docs/analysis.md), at 2 runs a
-little less; t needs no random numbers, and anyone can recompute it.
+20 runs the stretched bootstrap of `interval_bounds` covers as much (docs/notes/statistics.md); t
+needs no random numbers, and anyone can recompute it.
 """
 
 from __future__ import annotations
@@ -101,6 +101,22 @@ def student(dof: float) -> float:
     return float(stdtrit(dof, 1 - TAIL)) if dof > LEAST_DOF else math.nan
 
 
+def one_variance(squares: FloatArray, dof: FloatArray) -> bool:
+    """Whether Bartlett's test (1937) does not reject at 5% that samples have one variance.
+
+    Given are their sums of squares, and degrees of freedom, of which one or less tell nothing.
+    """
+    from scipy.special import chdtrc
+
+    squares, dof = squares[dof > LEAST_DOF], dof[dof > LEAST_DOF]
+    if dof.size < 2 or not squares.any():
+        return True
+    with np.errstate(divide="ignore"):  # the test rejects a variance of 0 beside others
+        logs = dof.sum() * np.log(squares.sum() / dof.sum()) - dof @ np.log(squares / dof)
+    correction = 1 + ((1 / dof).sum() - 1 / dof.sum()) / (3 * dof.size - 3)
+    return bool(chdtrc(dof.size - 1, logs / correction) >= 2 * TAIL)
+
+
 def interval_bounds(
     draws: npt.ArrayLike, n: float, dof: float | None = None
 ) -> tuple[FloatArray, FloatArray]:
@@ -108,7 +124,7 @@ def interval_bounds(
 
     The plain percentile interval of a mean is too narrow by the factor sqrt((n-1)/n), because the
     bootstrap takes the sample for the population, and by the ratio of Student's t to the normal.
-    Each side is stretched away from the median by both factors (docs/analysis.md has the coverage).
+    Each side is stretched from the median by both factors (coverage: docs/notes/statistics.md).
 
     Args:
         draws: [draws, ...] bootstrap draws of the statistic; both ends have the shape [...].

@@ -134,13 +134,9 @@ def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
         )
     shown = [cell for cell in cells if cell.own and cell.own[0] == cell.own[0]]
     if dofs := list(dict.fromkeys(cell.dof for cell in shown)):
-        most = counted(int(max(dofs)), "degree")
         sentences.append(
-            f"Intervals take one relative variance of repeats for all points ({most} of freedom)."
-            if len(dofs) == 1
-            else "Intervals take one relative variance of repeats for the points within the cores "
-            f"and one for those beyond ({' and '.join(f'{dof:.0f}' for dof in dofs)} degrees of "
-            "freedom)."
+            "Points share one relative variance of repeats unless Bartlett's test (5%) rejects it; "
+            f"degrees of freedom: {listed([f'{dof:.3g}' for dof in dofs])}."
         )
     return sentences
 

@@ -134,6 +134,24 @@ def test_a_single_run_has_the_spread_of_the_others() -> None:
     assert all(np.isnan(point.speedup.high) for point in speedups(share_spread(sweep, cells)))
 
 
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_point_whose_runs_differ_far_more_keeps_its_own_interval(blocks: bool) -> None:
+    """The interval of the wide point holds its runs, and does not widen that of the others."""
+    quiet, wide = np.array([8.0, 8.02, 8.04, 8.01]), [0.28, 0.23, 0.3, 0.24]
+    seconds = {n: np.roll(quiet, i) / n for i, n in enumerate((1, 2, 4, 8, 16, 32))}
+    *others, last = share_spread(*measured(seconds | {64: wide}, blocks))
+    reaches = [np.log(cell.own[1] / cell.own[0]) / 2 for cell in (*others, last) if cell.own]
+    assert max(reaches[:-1]) < 0.07
+    assert reaches[-1] > 0.17
+
+
+def test_bartlett_by_hand() -> None:
+    """Variances 1 and 4, ten degrees each: 20 ln 2.5 - 10 ln 4 over 1.05 is 4.250, p = 3.9%."""
+    assert not stats.one_variance(np.array([10.0, 40.0]), np.array([10.0, 10.0]))
+    assert stats.one_variance(np.array([10.0, 35.0]), np.array([10.0, 10.0]))  # p = 6.1%
+    assert stats.one_variance(np.array([1.0, 900.0]), np.array([1.0, 1.0]))
+
+
 def test_cells_without_repeats_stay() -> None:
     sweep, cells = measured({1: [8.0], 2: [4.0]}, blocks=False)
     assert share_spread(sweep, cells) == cells
