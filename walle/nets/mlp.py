@@ -204,14 +204,13 @@ class MLP:
         inner = self.shapes[f"{self.layers[0]}.weight"][1]
         for name in self.layers:
             weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
-            width = len(bias)
+            units = width = len(bias)
             if name != self.layers[-1] or inner % _WIDTH:
                 width = -(-width // _WIDTH) * _WIDTH
             weight, bias = _grown(weight, width, inner), _grown(bias, width)
             out = torch.empty(rows, width)
-            # a normalisation excludes the padding
-            units = out[:, : self.shapes[f"{name}.bias"][0]] if self.activation is norm_relu else out
-            layers.append((weight.T, bias, out, _in_place(self.activation, units)))
+            active = out[:, :units] if self.activation is norm_relu else out  # without padding
+            layers.append((weight.T, bias, out, _in_place(self.activation, active)))
             inner = width
         *hidden, (last_weight, last_bias, last_out, _) = layers
         result = last_out[:, : self.shapes[f"{self.layers[-1]}.bias"][0]]
