@@ -137,6 +137,12 @@ def test_the_page_of_the_architecture_can_be_read_at_once():
     assert len(glossary()) <= 20
 
 
+def test_pages_for_users_are_short():
+    ours = {"docs/architecture.md", "docs/adding_an_algorithm.md"}
+    pages = [page for page in ALL_PAGES if "/notes/" not in page and page not in ours]
+    assert [page for page in pages if len(prose(page).splitlines()) >= 150] == []
+
+
 def test_the_citation_names_this_version():
     citation = yaml.safe_load(prose("CITATION.cff"))
     assert citation["cff-version"] == "1.2.0"

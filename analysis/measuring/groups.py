@@ -277,10 +277,8 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
             paired_s = math.exp(np.median(list(base.values())) + np.median(ratios))
             centre = math.exp(np.median(list(logs.values())))
         alike = np.array([other.oversubscribed == cell.oversubscribed for other in cells])
-        alone = np.array([other is cell for other in cells])
-        group = next(
-            g for g in (alike | True, alike, alone) if stats.one_variance(*squares[1][:, g])
-        )
+        groups = (alike | True, alike, np.array([other is cell for other in cells]))
+        group = next(g for g in groups if stats.one_variance(*squares[1][:, g]))
         (whole, freedom), (inside, dof) = squares[:, :, group].sum(axis=2)
         if dof < 1:
             shared.append(cell)
