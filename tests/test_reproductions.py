@@ -21,7 +21,8 @@ from tests.test_sweep_files import OWN_SIZES, TINY, run, search_path
 from walle.config import config_directory, validate
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("reproductions", "results", "scaling", "study", "notes/reproductions", "notes/results")
+PAGES = ("learning", "reproductions", "results", "scaling", "study")
+PAGES += ("notes/reproductions", "notes/results")
 TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
 
 SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
