@@ -238,7 +238,7 @@ def plus_minus(mean: float, deviation: float) -> str:
 
 
 def _digits(value: float, mean: float) -> str:
-    return f"{value:,.{0 if abs(mean) >= 100 else 1}f}"
+    return f"{value:,.{0 if abs(mean) >= 10 else 1}f}"
 
 
 def core_hours(asked: Asked) -> Iterator[list[str]]:

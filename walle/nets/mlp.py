@@ -23,12 +23,22 @@ Params = Mapping[str, Tensor]
 Activation = Callable[[Tensor], Tensor]
 Forward = Callable[[Tensor], Tensor]
 
+
+def norm_relu(x: Tensor) -> Tensor:
+    """max(0, (x - mean) / sqrt(variance + 1e-5)) over a row's units: [..., N] -> [..., N].
+
+    This is layer normalisation (Ba et al. 2016) without scale and shift, then ReLU.
+    """
+    return torch.relu(functional.layer_norm(x, x.shape[-1:]))
+
+
 ACTIVATIONS: dict[str, Activation] = {
     "tanh": torch.tanh,
     "relu": torch.relu,
     "elu": functional.elu,
     "silu": functional.silu,
     "gelu": functional.gelu,
+    "norm_relu": norm_relu,
 }
 ACTING_ROWS = 16
 _WIDTH = 16
@@ -194,12 +204,13 @@ class MLP:
         inner = self.shapes[f"{self.layers[0]}.weight"][1]
         for name in self.layers:
             weight, bias = params[f"{name}.weight"], params[f"{name}.bias"]
-            width = len(bias)
+            units = width = len(bias)
             if name != self.layers[-1] or inner % _WIDTH:
                 width = -(-width // _WIDTH) * _WIDTH
             weight, bias = _grown(weight, width, inner), _grown(bias, width)
             out = torch.empty(rows, width)
-            layers.append((weight.T, bias, out, _in_place(self.activation, out)))
+            active = out[:, :units] if self.activation is norm_relu else out  # without padding
+            layers.append((weight.T, bias, out, _in_place(self.activation, active)))
             inner = width
         *hidden, (last_weight, last_bias, last_out, _) = layers
         result = last_out[:, : self.shapes[f"{self.layers[-1]}.bias"][0]]

@@ -43,6 +43,7 @@ CASES = {
     "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
     "discrete actions": ("env=cartpole", "algo.entropy_weight=0.01"),
     "action values": ("algo=pqn", "env=cartpole", "algo.minibatch_size=100"),
+    "normalised layers": ("net.activation=norm_relu", "net.policy_hidden=[50,3]"),
     "action values, relu": (
         *("algo=pqn", "env=acrobot", "algo.max_grad_norm=0.01"),
         *("learner.shards=2", "net.activation=relu"),

@@ -1,14 +1,14 @@
 """Parallelised Q-learning: Q(λ) without a replay buffer or a target (Gallici et al. 2025).
 
 Departures from the paper:
-    - no layer normalisation in the networks (`net`): observations are normalised, and rewards
-      scaled, by running moments;
+    - layer normalisation has no scale and shift (`net.activation=norm_relu`); observations are
+      normalised, and rewards scaled, by running moments;
     - targets are recomputed with the newest values before every epoch;
     - Adam instead of RAdam, with a step size that falls linearly to 0;
     - an episode that a time limit cuts bootstraps from its last observation;
     - ε changes with the rounds;
-    - the defaults are for small tasks: 64 steps in 32 lanes a round, from which minibatches of 256
-      rows are taken ten times; the paper has 32 steps in 128 lanes, and passes twice.
+    - the defaults are for small tasks: 32 steps in 32 lanes a round, and eight passes in
+      minibatches of 128 rows; the paper has 128 lanes, and passes twice.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ FLAGS = (
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
 _FOLDER = Path(__file__).parent
-ACTIVATIONS = {"tanh": 0, "relu": 1}
+ACTIVATIONS = {"tanh": 0, "relu": 1, "norm_relu": 2}
 
 
 class CompilerError(Exception):

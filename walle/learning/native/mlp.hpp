@@ -68,7 +68,7 @@ struct Block {
   int begin, width;
 };
 
-enum Activation { TANH = 0, RELU = 1 };
+enum Activation { TANH = 0, RELU = 1, NORM_RELU = 2 };  // as in walle/nets/mlp.py
 
 class MLP {
  public:
@@ -86,6 +86,7 @@ class MLP {
       layers_.push_back(std::move(layer));
       values_.emplace_back(layers_.back().outputs);
       errors_.emplace_back(layers_.back().outputs);
+      if (activation_ == NORM_RELU) normed_.emplace_back(layers_.back().outputs);
     }
   }
 
@@ -113,6 +114,7 @@ class MLP {
       else
         product(x, weights(i, parameters), biases, y, rows);
       if (i == last) break;
+      if (activation_ == NORM_RELU) normalize(i, rows);
       if (activation_ == TANH)
         apply(y, y, rows, [](Vector z, Vector) { return tanh(z); });
       else
@@ -185,9 +187,51 @@ class MLP {
     long weights, biases;  // where they begin
     Floats transposed;     // the weights, [outputs, inputs] in panels
     Panels backward;       // the same, or the weights themselves if they are a row
+    float inverse_std[BLOCK];  // of each row's outputs, for NORM_RELU
 
     bool is_row() const { return outputs == 1; }
   };
+
+  // The mean of `term`, a function of the first of LANES columns, over a row; 0 in its padding.
+  template <class Term>
+  static float row_mean(int cols, Term term) {
+    Vector total{};
+    for (int col = 0; col < cols; col += LANES) total += term(col);
+    return sum(total) / float(cols);
+  }
+
+  // Layer normalisation of layer i's outputs, in their place.
+  void normalize(int i, int rows) {
+    const Panels &y = values_[i].panels, &z = normed_[i].panels;
+    for (int row = 0; row < rows; row++) {
+      const float mean = row_mean(y.cols, [&](int col) { return load(&y.at(row, col)); });
+      const float variance = row_mean(y.cols, [&](int col) {
+        const Vector x = only(first_lanes(y.cols - col), load(&y.at(row, col)) - mean);
+        store(&z.at(row, col), x);
+        return x * x;
+      });
+      const float factor = layers_[i].inverse_std[row] = 1 / std::sqrt(variance + EPSILON);
+      for (int col = 0; col < y.cols; col += LANES) {
+        store(&z.at(row, col), load(&z.at(row, col)) * factor);
+        store(&y.at(row, col), load(&z.at(row, col)));
+      }
+    }
+  }
+
+  // The error before `normalize` from that after it, in its place.
+  void error_before_normalize(int i, int rows) {
+    const Panels &e = errors_[i].panels, &z = normed_[i].panels;
+    for (int row = 0; row < rows; row++) {
+      const auto error = [&](int col) { return load(&e.at(row, col)); };
+      const auto normed = [&](int col) { return load(&z.at(row, col)); };
+      const float mean = row_mean(e.cols, error), factor = layers_[i].inverse_std[row];
+      const float along = row_mean(e.cols, [&](int col) { return error(col) * normed(col); });
+      for (int col = 0; col < e.cols; col += LANES) {
+        const Vector own = (error(col) - mean - normed(col) * along) * factor;
+        store(&e.at(row, col), only(first_lanes(e.cols - col), own));
+      }
+    }
+  }
 
   // The error of layer i - 1 from that of layer i.
   void error_before(int i, int rows) {
@@ -197,10 +241,13 @@ class MLP {
       apply(to, values, rows, [](Vector e, Vector y) { return e * (1.0f - y * y); });
     else
       apply(to, values, rows, [](Vector e, Vector y) { return y <= 0.0f ? Vector{} : e; });
+    if (activation_ == NORM_RELU) error_before_normalize(i - 1, rows);
   }
+
+  static constexpr float EPSILON = 1e-5f;  // added to variances
 
   Activation activation_;
   long end_;
   std::vector<Layer> layers_;
-  std::vector<Block> values_, errors_;  // of each layer
+  std::vector<Block> values_, errors_, normed_;  // of each layer; the last for NORM_RELU
 };
