@@ -15,7 +15,7 @@ RUN = .venv/bin/python
 	$(PIP) -c constraints.txt -e '.[box2d,dev,docs,export,optuna,ray,tensorboard,video,wandb]'
 	touch $@
 
-# A sweep over sampler counts, and its speedup figure; under three minutes on two cores. Traced, so
+# A sweep over sampler counts, and its speedup figure; half a minute on two cores. Traced, so
 # that every script of analysis/ has something to draw.
 sweep: .venv/ready
 	$(RUN) -m walle.run -m sampler.n=1,2 env=halfcheetah batch_size=20000 total_steps=160000 \

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from walle.policy.evaluating import evaluate
     from walle.training import train
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "Callback",
     "CheckpointInfo",
