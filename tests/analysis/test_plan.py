@@ -122,7 +122,7 @@ def test_the_best_change_is_named_first(run: Path) -> None:
 def test_where_learning_takes_most_of_a_round_it_is_named(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(serial=0.0, iterations=6, learn_s=9.0)])
     said = plan.study(load(root), samplers=[1, 2], lag=[0]).sentences
-    assert any("of a round: fewer algo.epochs, a larger algo.minibatch_size" in t for t in said)
+    assert any("of a round: fewer algo.epochs or a larger algo.minibatch_size" in t for t in said)
 
 
 def printed() -> list[str]:
