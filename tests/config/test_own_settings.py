@@ -114,8 +114,8 @@ def test_the_page_has_files_and_commands():
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [
-        (["env=ant"], (5, 4096)),  # tuned
-        (["-cn", "order"], (5, 4096)),
+        (["env=ant"], (5, 2048)),  # tuned
+        (["-cn", "order"], (5, 2048)),
         (["-cn", "order", "+experiment=order"], (7, 1024)),
         (["-cn", "order", "+experiment=order", "algo.epochs=8"], (8, 1024)),
     ],
