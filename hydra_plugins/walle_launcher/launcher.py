@@ -46,7 +46,7 @@ def up_to_cores(*counts: int) -> str:
 
 
 def power_of_two(most: int, of: int) -> int:
-    """`${walle.power_of_two:64,${batch_size}}` is 32 for 20,000: the largest that divides it."""
+    """`${walle.power_of_two:64,${batch_size}}` is the largest up to 64 that divides the round."""
     return math.gcd(most, of)
 
 

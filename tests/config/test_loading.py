@@ -29,6 +29,11 @@ def test_lanes_are_a_power_of_two_that_divides_the_batch_into_32_steps_or_more(b
     assert compose([f"batch_size={batch}", "sampler.n=1"]).lanes == lanes
 
 
+@pytest.mark.parametrize(("batch", "lanes"), [(4096, 64), (20000, 32), (1000, 8)])
+def test_tasks_that_fall_have_rollouts_of_64_steps_by_default(batch, lanes):
+    assert compose(["env=hopper", f"batch_size={batch}"]).lanes == lanes
+
+
 def test_numbers_may_be_written_as_a_person_would():
     config = compose(["total_steps=1e6", "algo.learning_rate=1", "sampler.max_lag=null"])
     assert config.total_steps == 10**6

@@ -43,14 +43,14 @@ CASES = {
     "hidden layers of one unit": ("net.policy_hidden=[1,1]", "net.critic_hidden=[5,1]"),
     "one action": ("env=inverted_pendulum",),
     "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
-    "discrete actions": ("env=cartpole", "algo.entropy_weight=0.01"),
+    "discrete actions": ("env=cartpole", "algo.entropy_weight=0.01", LEARNED),
     "action values": ("algo=pqn", "env=cartpole", "algo.minibatch_size=100"),
     "normalised layers": ("net.activation=norm_relu", "net.policy_hidden=[50,3]"),
     "action values, relu": (
         *("algo=pqn", "env=acrobot", "algo.max_grad_norm=0.01"),
         *("learner.shards=2", "net.activation=relu"),
     ),
-    "scale of the state": ("net.scale=state", "algo.entropy_weight=0.01"),
+    "scale of the state": ("net.scale=state", "algo.entropy_weight=0.01", LEARNED),
     "normalised advantages, once": (
         "algo.normalize_advantages=true",
         "algo.recompute_advantages=false",

@@ -69,6 +69,15 @@ class PPOSettings(OnPolicySettings):
     recompute_advantages: bool
     log_std_end: float | None = within("[-10, 2]", example=-1.6, default=None)
 
+    def __post_init__(self) -> None:
+        """Checks the bounds; refuses a bonus on the entropy of noise that is given."""
+        super().__post_init__()
+        if self.log_std_end is not None and self.entropy_weight:
+            raise ConfigError(
+                f"algo.entropy_weight={self.entropy_weight} with algo.log_std_end="
+                f"{self.log_std_end}, which fixes the entropy; add algo.log_std_end=null"
+            )
+
     @property
     def shared_minibatches(self) -> dict[str, int]:
         """See `AlgorithmSettings`."""
@@ -90,11 +99,6 @@ class PPO(OnPolicyActorCritic):
         """Draws the initial parameters."""
         super().__init__(settings, net, problem, settings.minibatch_size)
         self.log_std_end = settings.log_std_end if net.has_log_std(problem.action_space) else None
-        if self.log_std_end is not None and settings.entropy_weight:
-            raise ConfigError(
-                f"algo.entropy_weight={settings.entropy_weight} with algo.log_std_end="
-                f"{self.log_std_end}, which fixes the entropy; use algo.log_std_end=null"
-            )
         self.adam_settings = AdamSettings(
             beta2=settings.adam_beta2, max_grad_norm=settings.max_grad_norm
         )
