@@ -146,8 +146,9 @@ def _about(costs: Costs, first: Setup, warmup: int) -> list[str]:
         f"{_mode(was.max_lag)}, on {counted(was.cores or 0, 'core')}.",
         sentences.warmup_sentence(warmup),
         "Without compiling and evaluating. Intervals hold the spread of the measured iterations "
-        f"and the model's errors beside real runs: {round_model.ERROR:.0%} in lock-step with a "
-        f"core for each process, {round_model.ERROR_SHARED:.0%} otherwise.",
+        f"and the model's errors beside real runs: on two cores {round_model.ERROR:.0%} in "
+        f"lock-step with a core for each process and {round_model.ERROR_SHARED:.0%} otherwise, "
+        f"{round_model.ERROR_MANY:.0%} with more processes on more cores.",
         f"A step of one environment takes {1000 * cpu_s:.3g} ms of a core and "
         f"{1000 * (step_s - cpu_s):.3g} ms of waiting. {spread}",
     ]

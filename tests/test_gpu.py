@@ -15,7 +15,10 @@ pytestmark = [
 ]
 SMALL = ("env=hopper", "batch_size=512", "sampler.lanes=8", "total_steps=1e5", "algo.compile=false")
 ON_POLICY = ("ppo", "ppo_kl", "trpo", "a2c")
-OFF_POLICY = ("ddpg", "td3", "sac")
+OFF_POLICY = ("ddpg", "td3", "sac", "xqc")
+# Adam's first steps follow a gradient's sign, which rounding decides near zero. Small steps keep
+# the difference that follows, and grows for hundreds of updates, below the tests' bounds.
+SLOW = "algo.learning_rate=1e-4"
 
 
 def twins(*overrides):
@@ -38,7 +41,7 @@ def test_a_round_teaches_both_devices_the_same(name):
 
 @pytest.mark.parametrize("name", OFF_POLICY)
 def test_updates_from_the_buffer_teach_both_devices_the_same(name):
-    starts = ("algo.learning_starts=1000", "algo.minibatch_size=64")
+    starts = ("algo.learning_starts=1000", "algo.minibatch_size=64", SLOW)
     ours, theirs, rollout = twins(f"algo={name}", *starts)
     assert ours.update(rollout)["gradient_steps"] == theirs.update(rollout)["gradient_steps"] > 0
     policies = [algorithm.state.policy.vector for algorithm in (theirs, ours)]
@@ -48,7 +51,7 @@ def test_updates_from_the_buffer_teach_both_devices_the_same(name):
 
 @pytest.mark.parametrize("name", ["ppo", "sac"])
 def test_compiled_and_eager_agree(name):
-    starts = ("algo.learning_starts=1000",) if name == "sac" else ("algo.epochs=2",)
+    starts = ("algo.learning_starts=1000", SLOW) if name == "sac" else ("algo.epochs=2",)
     eager, compiled, rollout = twins(f"algo={name}", *starts)
     config = compose(
         ["sampler=serial", *SMALL, f"algo={name}", *starts, "device=cuda", "algo.compile=true"]

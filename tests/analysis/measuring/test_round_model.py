@@ -233,3 +233,15 @@ def test_what_cannot_be_planned_is_refused(tmp_path: Path) -> None:
     (root / "0" / "run.json").write_text(about.replace('"name": "process"', '"name": "ray"'))
     with pytest.raises(BadInputError, match="on one machine, and this one has sampler=ray"):
         read_costs(load(root), 1)
+
+
+def test_sixteen_cores_took_what_the_pages_say_and_at_most_the_stated_error_longer():
+    rows = pd.read_csv(MEASURED / "sixteen_cores.csv")
+    planned = rows.dropna(subset="planned_round_s")
+    longer = planned["round_s"] / planned["planned_round_s"]
+    assert longer.between(1 / (1 + round_model.ERROR_MANY), 1 + round_model.ERROR_MANY).all()
+    page = (MEASURED.parents[1] / "docs" / "scaling.md").read_text()
+    for (env, samplers), group in rows.groupby(["env", "sampler.n"]):
+        seconds = group[["collect_s", "learn_s", "round_s"]].median()
+        cells = " | ".join(f"{value:.2f}" for value in seconds)
+        assert f"| {env} | {samplers} | {cells} |" in page
