@@ -56,6 +56,9 @@ CASES: dict[str, tuple[str, ...]] = {
     "td3": ("algo=td3", *REPLAY),
     "sac": ("algo=sac", *REPLAY),
     "sac-overlapped": ("algo=sac", *REPLAY, "sampler.max_lag=1"),
+    "xqc": ("algo=xqc", *REPLAY),
+    "dqn": ("algo=dqn", "env=cartpole"),
+    "pqn": ("algo=pqn", "env=cartpole"),
 }
 COMMON = ("algo.compile=false", "total_steps=12288", "seed=3", "eval.every=6000", "eval.episodes=3")
 FILES = ("iterations.csv", "episodes.csv", "eval.csv")
