@@ -1,10 +1,10 @@
 """Draws the speedup against the number of samplers, the ideal and Amdahl's law.
 
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
-steps and without the warm-up iterations; within blocks where the launcher measured in blocks. Each
-task has a panel. With --end-to-end another panel shows which parts of a round samplers and learners
-divide in lock-step, t(N, L) = serial + collect / N + learn / L; `walle plan` computes other numbers
-of them. Intervals are 95% intervals over seeds or blocks.
+steps and without the warm-up iterations. If the launcher ran the sweep in blocks, ratios are taken
+within each block. Each task has a panel. With --end-to-end another panel shows which parts of a
+round samplers and learners divide in lock-step, t(N, L) = serial + collect / N + learn / L; for
+numbers that were not run, see `walle plan`. Intervals are 95% intervals over seeds or blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from walle.analysis.writing.format import listed
 COLLECTION, END_TO_END = "collection", "end to end"
 BEYOND = (0, (4, 3))  # dashes of a law beyond the points that it was fitted to
 PARTS = ("serial", "divided by samplers", "divided by learners")
-PART_COLORS = (style.COLORS[3], style.COLORS[4], style.COLORS[5])  # few lines have these
+PART_COLORS = (style.COLORS[3], style.COLORS[4], style.COLORS[5])  # seldom used by lines
 UPRIGHT = 6  # tick labels that fit beside one another
 FLAGS = {
     "--end-to-end": "add the speedup of whole iterations, and the serial part of a round",
@@ -40,7 +40,7 @@ FLAGS = {
 
 
 class Speedup(NamedTuple):
-    """A cell and its speedup over the cell with the fewest workers of its line, the base."""
+    """A cell and its speedup over the base: the cell of its line with the fewest workers."""
 
     cell: groups.Cell  # the seconds
     base: float  # the number of workers of the base
@@ -280,7 +280,7 @@ def _draw_panel(
         cells = [point.cell for point in points]
         fit = laws.fit_law_of(laws.within_cores(cells, fit_all=fit_all))
         known = fit is not None and len(fit.cells) >= laws.FEWEST
-        if fit and known and fit.value.serial < 1:  # at this bound no law describes the cells
+        if fit and known and fit.value.serial < 1:  # a serial part of 1 means that no law fits
             n = np.linspace(points[0].n, points[-1].n, 100)
             speedup = fit.value.speedup(n, points[0].base)
             inside = n <= max(float(cell.by) for cell in fit.cells)

@@ -5,7 +5,7 @@
 
 The first command writes docs/data/off_policy.csv, a row for each evaluation of the completed runs
 in the given directories of runs and sweeps: `return` is the mean of its episodes, `wall_s` the
-seconds of the whole run until then, `core_s` the same times the cores that the run could use.
+seconds since the start of the run, and `core_s` is `wall_s` times the cores that the run could use.
 Settings that distinguish runs of one algorithm on one task have columns. --pages draws all tables
 and figures again. In a page a table stands between these two lines:
 
@@ -14,8 +14,8 @@ and figures again. In a page a table stands between these two lines:
 
 It reads the named files; one that does not exist has no rows. `returns` are means with 95%
 intervals after these environment steps, `spreads` are means with standard deviations, `core_hours`
-are medians of what these returns cost. A figure (`figure: env_steps off_policy HalfCheetah=`, or
-core_h) is written to the file of the image that stands between its two lines.
+are the median core-hours until these returns. A figure (`figure: env_steps off_policy
+HalfCheetah=`, or core_h) is written to the file of the image that stands between its two lines.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from walle.system.files import write_atomically
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MOST_BYTES = 100_000
-NEAR = 0.05  # the part of a number of steps by which an evaluation may be off
+NEAR = 0.05  # how far an evaluation may be from a number of steps, as a fraction of that number
 FIRST = ["run", "algo", "env", "seed"]
 LAST = ["walle", "commit", "cpu", "env_steps", "return", "wall_s", "core_s"]
 MARKED = re.compile(r"(<!-- (table|figure): (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -85,9 +85,11 @@ def write_data(file: Path, paths: Sequence[Path]) -> None:
 
 
 def evaluations(paths: Sequence[Path]) -> tuple[pd.DataFrame, list[LeftOut]]:
-    """The evaluations of the completed runs, in an order that further runs keep; the other runs.
+    """The evaluations of the completed runs, in an order that does not change with further runs.
 
-    Raises BadInputError if there is none, or two runs have the same settings and seed.
+    Also returns the runs that were left out.
+
+    Raises BadInputError if no run is left, or two runs have the same settings and seed.
     """
     runs: list[Run] = []
     left_out: list[LeftOut] = []
@@ -130,7 +132,7 @@ def _facts(run: Run, settings: Sequence[str]) -> dict[str, object]:
 
 
 class Asked(NamedTuple):
-    """What the words of a marker ask for."""
+    """The data that a marker in a page names, for its table or figure."""
 
     kind: str
     rows: pd.DataFrame  # evaluations, with the columns `task`, `label` and `core_h`

@@ -57,15 +57,16 @@ def _run(composed: DictConfig) -> float | None:
 
     keep_processes()
     for number in SAVING:
-        signal(number, SIG_IGN)  # until `train` handles them: a scheduler's warning ends no run
-    # SIGINT waits while torch is imported, which can swallow a KeyboardInterrupt.
+        signal(number, SIG_IGN)  # a scheduler's warning must not end the run before `train`
+    # The import of torch can swallow a KeyboardInterrupt, so SIGINT is blocked during it.
     with blocked_signals(SIGINT), without_collector():
         hydra = HydraConfig.get()
         directory = Path(hydra.runtime.output_dir)
-        # With their references: reading an entry would resolve it.
+        # Unresolved, so that references such as ${oc.env:TOKEN} stay in what is stored.
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
         if composed.resume is None:
-            config = validate(composed, hydra.runtime.cwd)  # `hydra.job.chdir` moves a job
+            # Not the working directory, which `hydra.job.chdir` changes.
+            config = validate(composed, hydra.runtime.cwd)
         else:
             config = resumed_config(stored_config(directory), composed, typed)
         workers = config.sampler.name == "process" or config.learners > 1
@@ -178,7 +179,7 @@ def _main(hydra: Any) -> None:
 
 
 def _into_its_directory(arguments: list[str]) -> list[str]:
-    """The command line with `resume=DIR` quoted for Hydra, whose output goes to DIR."""
+    """The command line with `resume=DIR` quoted for Hydra, and DIR as Hydra's output directory."""
     from walle.config.loading import stored_config
     from walle.errors import ConfigError
 
@@ -198,7 +199,8 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
         workers = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
     except (KeyError, TypeError):  # a damaged run.json is refused later
         workers = False
-    if workers and not special:  # else Hydra may change the workers' environment
+    # With such arguments Hydra may change the environment that workers must start in.
+    if workers and not special:
         from walle.system.forkserver import keep_processes, start_fork_server
 
         keep_processes()

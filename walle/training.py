@@ -142,7 +142,7 @@ def train(
             while result is None:
                 try:
                     result = training.run(signals, events)
-                except Interrupted:  # by a signal before the agent could learn
+                except Interrupted:  # a signal arrived before the agent started
                     result = RunResult(None, None, None, 0, timer.wall_s, signals.received)
                 except WorkerDeathError as death:  # of a learner: start again from the checkpoint
                     last = directory / "checkpoints" / checkpoint.LAST
@@ -164,7 +164,7 @@ def train(
 
 @dataclass
 class Training:
-    """The parts of a run, made from its configuration, for its start or for a checkpoint."""
+    """The parts of a run, made from its configuration and, if it is resumed, its checkpoint."""
 
     config: Config
     directory: Path
@@ -175,7 +175,7 @@ class Training:
     parent: Parent | None = None  # of `start_from`
 
     def __post_init__(self) -> None:
-        """Makes the algorithm, the callbacks and the film; ConfigError if one cannot be made."""
+        """Makes the algorithm, the callbacks and the camera; ConfigError if that fails."""
         config, environment, logger = self.config, self.environment, self.config.logger
         self._env_steps = self.resumed["env_steps"] if self.resumed else 0
         self._algorithm = make_algorithm(config, self.problem)
@@ -256,7 +256,7 @@ class Training:
             stack.callback(sampling.close)
             events.listen(sampling.events.report)
             if learners is not None:
-                shared: Any = self._algorithm  # with shards, so also a `Learnable`
+                shared: Any = self._algorithm  # a `Learnable`: `make_algorithm` checked it
                 learners.join(shared, config.device)
 
             agent = self._make_agent(sampling, trace)
@@ -382,8 +382,9 @@ class Training:
             timer=timer,
             lag=lag,
             quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
-            # Other learners, and under lag samplers, can die in the middle of an update. The rounds
-            # of a replay buffer are too short to keep the state before each for the samplers' sake.
+            # Other learners can die in the middle of an update, and so can samplers under lag. For
+            # samplers alone, algorithms with a replay buffer keep no state before each update: with
+            # their short rounds that would cost too much.
             undo=config.learners > 1 or (not lag.lock_step and algorithm.replay is None),
         )
         if resumed:
@@ -392,7 +393,7 @@ class Training:
 
 
 def make_problem(config: Config) -> tuple[Problem, Probe]:
-    """Builds the problem from a trial lane; ConfigError if it fails or does not fit."""
+    """Builds the problem from a trial lane; ConfigError if the environment cannot be used."""
     env = EnvSpec.of(config.env, config.net.name, with_variables)
     env = replace(env, info=tuple(config.logger.info))
     watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
@@ -440,7 +441,7 @@ def make_tasks(
     blocks: Sequence[LaneBlock] = (),
     trace: tuple[Path, int] | None = None,
 ) -> list[SamplerTask]:
-    """Makes a task with contiguous lanes for each sampler; one with all lanes for a cluster.
+    """Makes a task with contiguous lanes for each sampler; for a cluster, one with all lanes.
 
     `blocks` are the lanes of a resumed run; `trace` is a file and the zero of its clock in ns.
     """
@@ -507,7 +508,7 @@ def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = Non
 
 
 def schedule_change(before: dict[str, Any], config: Config) -> list[str]:
-    """The line about schedules of a resumed run that had another end `before`; else none."""
+    """A line if a resumed run has schedules that ended elsewhere `before`; else an empty list."""
     algo, settings = asdict(config.algo), (before, asdict(config))
     was, now = (each.get("schedule_steps") or each["total_steps"] for each in settings)
     falls = {

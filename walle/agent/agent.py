@@ -59,8 +59,8 @@ class Agent:
         self._evaluations = 0
         self._evaluated_at = 0  # environment steps of the last evaluation, or of the resume
         self.best: float | None = None  # the highest mean return of an evaluation
-        self._is_unfinished = False  # whether an evaluation was interrupted, or the run was stopped
-        self._is_long = True  # whether updates may last a second, so that signals undo them
+        self._is_unfinished = False  # whether an evaluation must still be made or repeated
+        self._is_long = True  # whether updates may last over a second: then signals undo them
         self.sampling.events.listen(self.recorder.news)
         self._at = "starting"
         self.recorder.progress.doing = lambda: f"{self._at}: {self.timer}"
@@ -74,12 +74,13 @@ class Agent:
             Interrupted: a signal arrived while the agent compiled, waited or took a long update.
         """
         try:
-            # Version 0, or those that samplers may still act under; they collect during warm-up.
+            # Version 0, or after a resume all versions that samplers may still use. Samplers
+            # collect during the warm-up.
             for snapshot in list(self._live) or [self._next_snapshot()]:
                 self._publish(snapshot)
             self._warm_up(signals)
             self.sampling.wait_ready()
-            if self._is_unfinished:  # an earlier process was interrupted in it
+            if self._is_unfinished:  # the run was interrupted in an evaluation
                 self._evaluate(signals)
             while self.env_steps < total_steps:
                 if signals.arrived() or self.callbacks.stopped_by is not None:
@@ -121,8 +122,8 @@ class Agent:
         before = as_data(before) if self._is_long else before  # an update may change its tensors
         round_ = self.sampling.receive()
         failed: Exception | None = None
-        # An iteration counts completely or not at all. After an error `run` saves the state before
-        # it; if that was not kept, the checkpoint on the disk remains.
+        # An iteration counts completely or not at all. After an error `run` saves the state from
+        # before the iteration, or nothing if that was not kept: the last checkpoint remains.
         self._state_to_save = lambda: before
         lag = self._version - round_.rollout.policy_version
         start_ns = self.timer.switch("update")
@@ -147,7 +148,7 @@ class Agent:
                 self.recorder.film(self.algorithm.snapshot(), self.env_steps, signals)
         collect_s = round_.busy_s
         if self.lag.lock_step:  # from publication to the last rollout
-            # A process's first policy was published before the samplers were ready.
+            # The first policy of a process is published before the samplers are ready.
             first = self.iteration == self._first_iteration
             start_ns = round_.began_ns if first else self._published_ns
             collect_s = [(round_.last_sent_ns - start_ns) * 1e-9]

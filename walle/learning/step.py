@@ -101,14 +101,16 @@ def compiled(stage: Stage, state: Any, minibatch: Minibatch) -> Stage:
     Other shapes, such as the last minibatch of a pass, stay eager, so that a step's bits never
     depend on earlier shapes.
     """
-    # Torch's own default is below the world-writable /tmp; one function needs no pool of compilers.
+    # Torch's default cache is below the world-writable /tmp, and its default is a pool of compiler
+    # processes, which one function does not need.
     cache = str(cache_directory(for_code=True) / "inductor")
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", cache)
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     shapes = [x.shape for x in leaves(minibatch.shards[0])]
 
     def program(function: Callable[[Any, Batch], Any]) -> Callable[[Any, Batch], Any]:
-        # A memory's gradient calls hundreds of kernels: from C++ in two thirds of the time.
+        # The gradient of a memory calls hundreds of kernels; a wrapper in C++ takes two thirds of
+        # the time of one in Python.
         options = {"cpp_wrapper": leaves(minibatch.shards[0])[0].device.type == "cpu"}
         fast = torch.compile(function, dynamic=False, options=options)
         with torch.no_grad():

@@ -21,8 +21,9 @@ class NormedMLPs:
     rows of a batch, then scales and shifts it: N(h) = scale (h - mean) / sqrt(variance + ε) + shift
     (Ioffe & Szegedy 2015). With constant moments N is affine, and the network is an ordinary `MLP`.
 
-    A network's parameters lie in this order: scale of the inputs, whose shift the next N would
-    remove; weights [out, in], scale and shift of each hidden layer; weights and biases of the last.
+    A network's parameters lie in this order: scale of the inputs; weights [out, in], scale and
+    shift of each hidden layer; weights and biases of the last layer. Inputs have no shift, because
+    the next N would remove it.
     `moments` are [K, 2, S]: the means of a network's S normalised units, inputs first, then their
     variances.
     """
@@ -58,7 +59,9 @@ class NormedMLPs:
     def train(
         self, vector: Tensor, *inputs: Tensor, rows: slice = slice(None)
     ) -> tuple[Tensor, Tensor]:
-        """Outputs [K, B, n] for inputs [B, ...] with the batch's moments, and these [K, 2, S].
+        """Outputs [K, B, n] for inputs [B, ...], normalised by the batch's moments [K, 2, S].
+
+        Returns the outputs and the moments.
 
         Only the outputs of `rows` are computed. A gradient flows through the moments to all rows,
         but the returned moments are constants.

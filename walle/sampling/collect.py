@@ -1,4 +1,4 @@
-"""Collecting: a policy acts in lanes and fills a rollout, a pure function of their states."""
+"""Collecting: a policy acts in lanes and fills a rollout, which depends only on their states."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from walle.streams import ActionNoise
 from walle.timing import Timer
 from walle.types import SIDE_BY_SIDE, AnyArray, BoolArray, Filled, PolicySnapshot, Rollout
 
-_SELDOM = 200  # the states of lanes are taken at most every so many times their own cost
+_SELDOM = 200  # exports of lanes' states are at least this many times their own duration apart
 Fault = tuple[int, int]  # the step and the column of a lane that failed
 
 
@@ -29,9 +29,9 @@ def collect(
 ) -> list[Fault]:
     """Fills `out` from step `first` on; `out.obs[first]` must hold the current observations.
 
-    The policy draws with `noise`, [T - first, L, *N]. Does not write `lane`, `policy_version` or,
-    without a fault, `state`. Returns the faults that `env.on_error=reset` tolerated. Raises
-    RolloutError if an observation, a reward or the policy's output is not finite.
+    The policy draws with `noise`, [T - first, L, *N]. The caller fills `lane`, `policy_version` and
+    `state`; only a fault changes `state`. Returns the faults that `env.on_error=reset` tolerated.
+    Raises RolloutError if an observation, a reward or the policy's output is not finite.
     """
     policy, actions = actor.policy, torch.from_numpy(out.action[first:])
     dist_params = torch.empty(*out.reward[first:].shape, policy.dist_params_size)
@@ -86,7 +86,8 @@ def _step_again(
     """Replaces step t of the lanes `bad` by the first step of their next episodes.
 
     Their episodes are truncated after step t - 1, whose successor is the observation at which step
-    t failed. After the step before a rollout the learner uses that observation's value anyway.
+    t failed. If t = 0, step t - 1 belongs to the rollout before, and nothing must be marked: the
+    last step of a rollout is bootstrapped from that observation anyway.
     """
     faults: list[Fault] = []
     while bad.any() and torch.isfinite(dist_params).all():  # else the policy has diverged
@@ -160,7 +161,7 @@ class LaneSampler:
         numbers: Sequence[int],  # the lanes' numbers in the run, which decide the streams of noise
         seed: int,
         start: LaneBlock | None = None,  # the lanes' states; None for new episodes
-        exact: bool = True,  # whether `start` and the actions since lead to the same states again
+        exact: bool = True,  # whether the same state and actions lead to the same states again
     ) -> None:
         """Starts episodes in all lanes, or continues from `start`."""
         self.lanes, self._actor, self._numbers = lanes, actor, tuple(numbers)
@@ -191,7 +192,7 @@ class LaneSampler:
         noise = self._actor.policy.noise
         draws = [noise(stream.of_round(round_), steps) for stream in self._noise]
         faults = collect(self.lanes, self._actor, np.stack(draws, 1), rollout, timer)
-        if faults:  # repeating the actions alone would not restart the lanes: save their states
+        if faults:  # a replay of the actions would not repeat the restarts: export states now
             self._taken_at = -math.inf
         self._obs = rollout.obs[-1].copy()
         return Filled(steps, SIDE_BY_SIDE, len(faults))
@@ -200,8 +201,8 @@ class LaneSampler:
         """Writes what the lanes' future depends on, besides the last observation.
 
         `states`, [L, W], receives `Lanes.state`, and `memory`, [L, S], the policy's memory. Returns
-        the bytes written of each lane's state; 0 if exporting was not worth the time: the agent
-        then repeats the actions since the last states.
+        the bytes written of each lane's state. It is 0 if the last export is too recent; who needs
+        the states then replays the actions since that export.
         """
         memory[:] = self._actor.state
         start = time.perf_counter()

@@ -18,8 +18,8 @@ from walle.types import AnyArray, FloatArray, IntArray
 class LaneBlock(NamedTuple):
     """L lanes before a round.
 
-    `state` may be older than the lanes: then `actions` led from it to here. Without any state the
-    actions started with the lanes' first episodes.
+    `state` may be older than the lanes: then `actions` are those since, and lead from it to here.
+    Without a state, `actions` are all since the first episodes started.
     """
 
     numbers: IntArray  # [L] the lanes' numbers in the run

@@ -1,4 +1,4 @@
-"""Sampling on this machine: in N processes, connected to the agent by two queues, or in the agent.
+"""Sampling on this machine: in N processes with queues to the agent, or in the agent's process.
 
 Also decides how many lanes each process steps, in proportion to the samplers' recent speeds.
 """
@@ -31,8 +31,8 @@ from walle.types import Lag, PolicySnapshot
 _GRACE_S = 2.0
 _FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
 UNEVEN = 1.15  # lanes move if the slowest sampler takes this many times as long as the quickest
-WINDOW_S = 1.0  # work of each sampler over which its speed is measured, in seconds
-MOST = 2  # a sampler's lanes at most, as a multiple of its initial ones
+WINDOW_S = 1.0  # seconds of work of each sampler from which its speed is measured
+MOST = 2  # a sampler gets at most this multiple of its initial number of lanes
 
 
 class Dealer:
@@ -151,8 +151,8 @@ class ProcessSampling(Sampling):
     def _balance(self, dealer: Dealer) -> None:
         """Redistributes lanes if samplers differ in speed.
 
-        It takes effect in the first round that no sampler can have started yet. With a lag there
-        are rounds before it that are not received yet, so the samplers wait for their lanes.
+        It takes effect in the first round that no sampler can have started yet. With a lag the
+        agent must first receive the rounds before; at that round samplers wait for their lanes.
         """
         samplers, next_round = range(len(self._tasks)), self.lanes.round(0)
         if self._next_deal is None and (counts := dealer.deal()):

@@ -29,6 +29,9 @@ from walle.system.shared_memory import SharedMemory
 from walle.types import PolicySnapshot
 
 NUMBER, DEALT = struct.Struct("<q"), struct.Struct("<qqq")
+# Messages; a number from 0 on is that of a slot. From a sampler: it can start (READY), it can start
+# but with new episodes (ANEW), it failed (FAILED). From the agent: end (CLOSED); before a round,
+# wait for other lanes, or take them (DEAL).
 READY, FAILED, CLOSED, ANEW, DEAL = -1, -2, -3, -4, -5
 
 
@@ -55,7 +58,7 @@ class SlotWriter:
         return self._free.popleft()
 
     def dealt(self, round_: int) -> Blocks | None:
-        """The sampler's lanes from this round on if they are redistributed before it, else None."""
+        """The sampler's new lanes if lanes are redistributed before this round, else None."""
         while self._from_agent.poll() or (self._deal_round == round_ and not self._deal_bytes):
             self._read_message()
         if self._deal_round != round_ or not self._deal_bytes:
@@ -133,7 +136,7 @@ class ExperienceQueue:
         self._failure: WorkerError | None = None
 
     def connect(self, sampler: int) -> SlotWriter:
-        """A new end of the queue for that sampler's process; an earlier end is cut off.
+        """A new end of the queue for that sampler's process; closes the pipes of an earlier end.
 
         Rollouts that the earlier process has sent stay in the queue. `wait` must have read its
         messages, and the agent must hold none of its slots.
@@ -280,7 +283,7 @@ class PolicyQueue:
         self._bells: dict[int, Connection] = {}
 
     def connect(self, sampler: int) -> PolicyReader:
-        """A new end of the queue for that sampler's process; an earlier end is cut off."""
+        """A new end of the queue for that sampler's process; closes the pipe of an earlier end."""
         reader, writer = Pipe(duplex=False)
         os.set_blocking(writer.fileno(), False)
         if sampler in self._bells:

@@ -17,8 +17,8 @@ from walle.types import LANE_FIELDS, STEP_FIELDS, Rollout
 class Round(NamedTuple):
     """The experience of one update."""
 
-    # all lanes side by side, or one after the other in one column where whole episodes are packed;
-    # in lane order if the lag is finite
+    # a column for each lane; if rounds have whole episodes, a single column with the lanes one
+    # after the other. In lane order if the lag is finite
     rollout: Rollout
     # the sampler's name and the seconds of its sections, for each rollout
     sections_s: list[tuple[str, dict[str, float]]]
@@ -27,8 +27,8 @@ class Round(NamedTuple):
     # the same experience as rollouts with a column for each lane; one rollout a lane if `rollout`
     # is packed
     lanes: list[Rollout]
-    # rollouts that arrived before the round was complete, and were too old to learn from; None
-    # where no rollout is ever too old. `sections_s` has their seconds too
+    # rollouts that arrived for this round but were too old to learn from; None without a bound on
+    # the age. `sections_s` has their seconds too
     dropped: list[Rollout] | None = None
     faults: int = 0  # of the environment
 

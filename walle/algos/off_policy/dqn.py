@@ -4,15 +4,15 @@ Departures from the paper:
     - any observations: images of any size through the paper's convolutions (`net=cnn`), vectors
       through fully connected layers; wrappers, not this file, stack and skip frames or clip
       rewards;
-    - Adam instead of RMSProp, and no bound on the error term: the Huber loss has the same gradient
-      as the paper's clipping of the error to [-1, 1]; the gradient's norm is bounded;
+    - Adam instead of RMSProp; the Huber loss instead of an error clipped to [-1, 1], which has the
+      same gradient; the gradient's norm is bounded;
     - `double` chooses the target's action with the online network (van Hasselt, Guez & Silver 2016,
       eq. 4);
-    - the step size falls linearly to 0, which calms the policy's last changes (`schedule`);
+    - the step size falls linearly to 0, so that the policy changes little at the end (`schedule`);
     - episodes do not start with a random number of no-op actions;
     - every `target_interval` updates the target moves by a fraction `tau` towards the network (the
       paper's is 1);
-    - ε falls linearly from 1 during `exploration_fraction` of the run, and changes with the rounds;
+    - ε falls linearly from 1 during `exploration_fraction` of the run, and changes once a round;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes;
@@ -152,7 +152,7 @@ class DQN(OffPolicy):
 
     @property
     def exploration(self) -> float:
-        """ε: 1 before learning starts, then a line to `exploration_final`."""
+        """ε: on a line from 1 at step 0 to `exploration_final`, but 1 until learning starts."""
         if self.env_steps < self.settings.learning_starts:
             return 1.0
         share = min(1.0, self.env_steps / self._exploring_steps)

@@ -5,7 +5,8 @@ Departures from the papers:
       and here;
     - there is no separate state-value function, as in 2018b and unlike 2018a;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
-    - Adam's β₁ is 0.5, which learned more on HalfCheetah than 0.9; 2018b has 0.9;
+    - the step size is 1e-3 and Adam's β₁ 0.5, as in Bhatt et al. (2024); 2018b has 3e-4 and 0.9. On
+      HalfCheetah a β₁ of 0.5 learned more than 0.9;
     - actions are drawn uniformly from [-1, 1] for the first `learning_starts` steps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes.
@@ -51,7 +52,7 @@ class SAC(ContinuousOffPolicy):
 
     capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True, asymmetric=True)
     kind, draws = "squashed", 2
-    entropy: ClassVar[float] = -1.0  # the default target entropy of an action's entry
+    entropy: ClassVar[float] = -1.0  # the default target entropy for each entry of an action
     # q is the critics' mean value, temperature is α
     metrics = ("critic_loss", "policy_loss", "q", "entropy", "temperature")
 

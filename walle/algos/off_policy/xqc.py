@@ -119,7 +119,7 @@ class XQC(SAC):
         return self.normed_policy.fold(self.state.policy.vector, self.state.policy_moments)
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """See `OffPolicy`; the round's returns count for the scale of all rewards."""
+        """See `OffPolicy`; first updates the scale of rewards with the round's returns."""
         self.rewards(rollout.reward, rollout.ended, rollout.lane, rollout.begins)
         return super().update(rollout)
 
@@ -142,9 +142,9 @@ class XQC(SAC):
     def critic_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the critics' loss, [Q]; the loss, mean value and the batch's moments.
 
-        Critics and their slow copies see (s, a) and (s', a') as one batch, with a' ~ π(s'). The
-        target is the distribution of r + γ c (Z' - α log π(a'|s')), where Z' is the distribution at
-        (s', a') of the copy with the smaller mean.
+        Critics and their slow copies normalise (s, a) and (s', a') as one batch, with a' ~ π(s').
+        The target is the distribution of r + γ c (Z' - α log π(a'|s')). Z' is the distribution at
+        (s', a') by that slow copy whose mean there is smaller.
         """
         x, temperature = batch.transitions, state.log_temperature.vector.exp()
         policy = self.normed_policy.fold(state.policy.vector, state.policy_moments)

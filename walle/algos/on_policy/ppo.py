@@ -70,7 +70,7 @@ class PPOSettings(OnPolicySettings):
     log_std_end: float | None = within("[-10, 2]", example=-1.6, default=None)
 
     def __post_init__(self) -> None:
-        """Checks the bounds; refuses a bonus on the entropy of noise that is given."""
+        """Checks the bounds; refuses an entropy bonus if a schedule sets the noise."""
         super().__post_init__()
         if self.log_std_end is not None and self.entropy_weight:
             raise ConfigError(
@@ -84,7 +84,7 @@ class PPOSettings(OnPolicySettings):
         return {"minibatch_size": self.minibatch_size}
 
 
-TOO_FAR = 1.5  # times the target of the KL divergence
+TOO_FAR = 1.5  # updates of a round end when the KL divergence passes this multiple of its target
 
 
 class PPO(OnPolicyActorCritic):
@@ -114,7 +114,7 @@ class PPO(OnPolicyActorCritic):
         s = self.settings
         policy, critic = self.networks.split(vector)
         features = self.rows.features(policy, batch.inputs)
-        if self.log_std_end is not None:  # the noise's size is not learned
+        if self.log_std_end is not None:  # `set_noise` sets the noise's size
             policy = {**policy, "log_std": policy["log_std"].detach()}
         dist = self.policy.dist(policy, features)
         log_prob = self.policy.log_prob(dist, batch.action)

@@ -6,7 +6,7 @@ Departures from the paper:
     - targets are recomputed with the newest values before every epoch;
     - Adam instead of RAdam, with a step size that falls linearly to 0;
     - an episode that a time limit cuts bootstraps from its last observation;
-    - ε changes with the rounds;
+    - ε changes once a round, not in every step;
     - the defaults are for small tasks: 32 steps in 32 lanes a round, and eight passes in
       minibatches of 128 rows; the paper has 128 lanes, and passes twice.
 """
@@ -92,7 +92,8 @@ class ActionValues(PolicyAndCritic):
 class PQN(OnPolicyActorCritic):
     """PQN: epochs of minibatches on the squared errors of action values.
 
-    The last entry of `vector` stands for ε in the policy's layout; no gradient changes it.
+    The last entry of `vector` is the place of ε in the policy's layout. No gradient changes it;
+    `policy_vector` puts the present ε there.
     """
 
     kind = "epsilon_greedy"
