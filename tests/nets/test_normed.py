@@ -58,6 +58,27 @@ def test_the_gradient_flows_through_the_moments():
     assert not nets.train(vector, x)[1].requires_grad
 
 
+def test_rows_without_outputs_are_constants():
+    nets = NormedMLPs([MLP("net", (2, 3, 1), torch.tanh)])
+    vector, x = random_vector(nets), torch.randn(6, 2, dtype=torch.float64)
+
+    def normal(z):
+        return (z - z.mean(0)) * (z.var(0, correction=0) + 1e-3).rsqrt()
+
+    def output(v):
+        own, other = nets.layout.unflatten(v), nets.layout.unflatten(vector)
+        parts = ((own, slice(4)), (other, slice(4, None)))
+        z = [normal(x)[rows] * p["net.0.scale"] @ p["net.0.weight"].T for p, rows in parts]
+        h = torch.tanh(normal(torch.cat(z))[:4] * own["net.1.scale"] + own["net.1.shift"])
+        return h @ own["net.1.weight"].T + own["net.1.bias"]
+
+    expected, found = (
+        torch.func.grad(lambda v, f=f: f(v).square().sum())(vector)
+        for f in (output, lambda v: nets.train(v, x, rows=slice(4))[0])
+    )
+    torch.testing.assert_close(found, expected)
+
+
 def test_weights_are_projected_to_unit_norm_and_nothing_else():
     nets = NormedMLPs(two())
     vector = random_vector(nets)

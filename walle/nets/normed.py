@@ -63,14 +63,17 @@ class NormedMLPs:
 
         Returns the outputs and the moments.
 
-        Only the outputs of `rows` are computed. A gradient flows through the moments to all rows,
-        but the returned moments are constants.
+        Only the outputs of `rows` are computed. A gradient flows to these rows, also through the
+        moments; the other rows and the returned moments are constants.
         """
         params = self.layout.unflatten(vector)
+        own = torch.zeros(len(inputs[0]), 1, dtype=torch.bool, device=vector.device)
+        own[rows] = True
         outputs, moments = [], []
         for mlp in self._mlps:
             x, seen = mlp.inputs(params, *inputs), []
             for layer in mlp.layers:
+                x = torch.where(own, x, x.detach())
                 x = x - (mean := x.mean(0))
                 variance = x.square().mean(0)  # in a third of the time of torch.var_mean
                 factor = params[f"{layer}.scale"] * (variance + EPSILON).rsqrt()

@@ -68,13 +68,14 @@ class NormedMLPs {
 
   // Writes network k's part of the gradient that follows from the slope of a loss at the first
   // `count` rows of `output`, written in their place, and behind the gradient the moments, times
-  // `share`. To be called after `forward` for these rows, whose results are overwritten.
+  // `share`. The other rows are constants. To be called after `forward` for `count` rows, whose
+  // results are overwritten.
   void backward(int k, const float *parameters, int rows, int count, float share, float *to) {
     float *gradient = to + k * size_, *moments = to + size() + k * moments_size_;
     parameters += k * size_;
     for (long i = 0; i < moments_size_; i++) moments[i] = moments_[i] * share;
     column_sums(output(), count, false, gradient + biases_);
-    for (int i = int(layers_.size()) - 1; i >= 0; i--, count = rows) {
+    for (int i = int(layers_.size()) - 1; i >= 0; i--) {
       const Layer &layer = layers_[i];
       const Panels &errors = i + 1 < int(layers_.size()) ? layers_[i + 1].normed.panels : output();
       const Panels &inputs = i ? layer.values.panels : layer.normed.panels;
@@ -226,8 +227,8 @@ class NormedMLPs {
     }
   }
 
-  // The slope at the products before layer i from that at its own, `errors`, which is 0 in rows
-  // from `count` on, and the gradient of scale and shift.
+  // The slope at the first `count` products before layer i from that at its own, `errors`, and the
+  // gradient of scale and shift.
   void error_before(int i, const Panels &errors, const float *parameters, int rows, int count,
                     float *gradient) {
     const Layer &layer = layers_[i];
@@ -248,13 +249,11 @@ class NormedMLPs {
           total(z, [&](long at) { return load(slopes + at) * load(x + at); }, count);
       store(gradient + layer.shift + col, of_shift);
       store(gradient + layer.scale + col, of_scale);
-      // A row acts on its own value, and through mean and variance on those of all rows.
+      // A row acts on its own value, and through mean and variance of `rows` rows on all of them.
       const Vector scale = factor(layer, parameters, moments_.get(), col);
       const Vector mean = of_shift / float(rows), along = of_scale / float(rows);
-      for (int row = 0; row < rows; row++, x += z.width, slopes += z.width) {
-        const Vector own = row < count ? load(slopes) : Vector{};
-        store(x, scale * (own - mean - load(x) * along));
-      }
+      for (int row = 0; row < count; row++, x += z.width, slopes += z.width)
+        store(x, scale * (load(slopes) - mean - load(x) * along));
     }
   }
 
