@@ -6,13 +6,13 @@
 
 Networks of 256x256, minibatches of 256 transitions of 17 observations and 6 actions, on as many
 cores as threads. With `--learners k` one learner takes minibatches of k shards, and k learners do
-so on k times as many cores. All contestants of a case
-exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
-ends before the first turn; a ratio is that of a turn, of which the table has the median and the
-range. The floor is the products of hidden layers alone. With `--end-to-end` SAC is trained on
-HalfCheetah from start to end, start-up and compiling included, by walle and by SB3, which take
-turns of some seconds. The peers need a separate environment (benchmarks/requirements.txt); without
-`--peers` they are left out.
+so on k times as many cores. XQC's peer is SBX's CrossQ, and SB3 is left out. All contestants of a
+case exist at the same time and take turns, so that a disturbance of the machine affects all;
+compiling ends before the first turn; a ratio is that of a turn, of which the table has the median
+and the range. The floor is the products of hidden layers alone. With `--end-to-end` SAC is trained
+on HalfCheetah from start to end, start-up and compiling included, by walle and by SB3, which take
+turns of some seconds. The peers need a separate environment (benchmarks/requirements.txt);
+without `--peers` they are left out.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
     add_peers(parser, "SB3 and SBX")
-    parser.add_argument("--algorithms", nargs="+", default=["sac", "td3"], choices=["sac", "td3"])
+    names = ["sac", "td3", "xqc"]
+    parser.add_argument("--algorithms", nargs="+", default=names, choices=names)
     parser.add_argument("--threads", type=positive, nargs="+", default=[1])
     parser.add_argument("--learners", type=positive, nargs="*", default=[2])
     parser.add_argument("--minibatch", type=positive, default=256)
@@ -94,6 +95,8 @@ def measure(
     with ExitStack() as stack:
         processes, hello = {}, {}
         for each in taking_part:
+            if (algorithm, each.system) == ("xqc", "sb3"):
+                continue  # it has neither XQC nor CrossQ
             python = args.peers if each.system in PEERS else sys.executable
             cores = each.learners * threads
             process = stack.enter_context(answering(python, WORKER, cores, threads))
@@ -102,7 +105,7 @@ def measure(
         for _ in range(args.repeats):
             for name, process in processes.items():
                 turns[name].append(asked(process, "go"))
-    results = {name: {**hello[name], **summary(mine, args.updates)} for name, mine in turns.items()}
+    results = {name: {**hello[name], **summary(turns[name], args.updates)} for name in processes}
     add_ratios(results, {BASELINE: UNIT})
     return {**same, "results": results}
 

@@ -38,7 +38,8 @@ from benchmarks.learn_worker import (
 
 STORED = 20_000  # transitions in the buffer
 TAU = 0.005
-RATES = {"sac": 3e-4, "td3": 1e-3}
+RATES = {"sac": 3e-4, "td3": 1e-3, "xqc": 1e-3}
+PEERS = {"sac": "SAC", "td3": "TD3", "xqc": "CrossQ"}  # no peer has XQC
 
 
 def main() -> int:
@@ -114,16 +115,18 @@ def baseline(case: dict[str, Any], library: Any) -> tuple[Update, Update]:
     """The training call of Stable-Baselines3 and SBX, as many updates a call as walle's rounds."""
     from stable_baselines3.common.logger import configure
 
-    model = getattr(library, case["algorithm"].upper())(
+    name = case["algorithm"]
+    tau = {} if name == "xqc" else {"tau": TAU}  # CrossQ has no slow copies
+    model = getattr(library, PEERS[name])(
         "MlpPolicy",
         Idle(),
         policy_kwargs={"net_arch": [case["width"]] * 2},
-        learning_rate=RATES[case["algorithm"]],
+        learning_rate=RATES[name],
         batch_size=case["minibatch"],
         buffer_size=STORED,
         gamma=GAMMA,
-        tau=TAU,
         device="cpu",
+        **tau,
     )
     model.set_logger(configure(format_strings=[]))
     for obs, successor, action, reward in zip(*transitions(), strict=True):
@@ -161,8 +164,10 @@ def floor(case: dict[str, Any]) -> tuple[Update, Update]:
     x, w, out = torch.randn(rows, width), torch.randn(width, width), torch.empty(rows, width)
     # Critics: forward through policy, targets and critics; two products backward for each critic.
     # Policy: forward and two products backward; forward and back through the critics (TD3: one).
+    # XQC's critics and targets see both halves of a batch.
     critics, policy = 1 + 2 + 2 + 4, 1 + 2
-    products = critics + {"sac": policy + 4, "td3": (policy + 2) / 2}[case["algorithm"]]
+    shared = {"sac": policy + 4, "td3": (policy + 2) / 2, "xqc": 2 + 2 + (policy + 4) / 3}
+    products = critics + shared[case["algorithm"]]
 
     def updates() -> None:
         for _ in range(int(case["updates"] * products)):

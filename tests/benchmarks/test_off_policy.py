@@ -26,7 +26,7 @@ def test_summary_and_ratios():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["sac", "td3"])
+@pytest.mark.parametrize("algorithm", ["sac", "td3", "xqc"])
 def test_a_case_is_measured_printed_and_written(tmp_path, capsys, algorithm):
     path = tmp_path / "found.json"
     only = ("--algorithms", algorithm, "--only", "floor", "walle-eager", "--json", str(path))
