@@ -11,8 +11,8 @@ Departures from the paper:
     - a constant step size of 1e-3, instead of one that falls from 3e-4 to 3e-5; a discount of 0.99,
       instead of one computed from the length of episodes;
     - log σ is kept within [-20, 2], instead of [-10, 2]; normalised inputs are not shifted;
-    - the critics' gradient does not flow through (s', a'), on which their moments depend too; it
-      takes less time;
+    - the gradient of the critics' loss does not flow through (s', a'), although the moments of the
+      batch depend on them too; this takes less time;
     - with several shards a minibatch, batches are normalised within a shard;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - collection and updates alternate by rounds: each round's steps are followed by
