@@ -47,7 +47,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 MOST_BYTES = 100_000
 NEAR = 0.05  # how far an evaluation may be from a number of steps, as a fraction of that number
 FIRST = ["run", "algo", "env", "seed"]
-LAST = ["walle", "commit", "cpu", "env_steps", "return", "wall_s", "core_s"]
+LAST = ["commit", "cpu", "env_steps", "return", "wall_s", "core_s"]
 MARKED = re.compile(r"(<!-- (table|figure): (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 X_AXES = {"env_steps": "environment steps", "core_h": "core-hours"}
 
@@ -125,7 +125,7 @@ def _facts(run: Run, settings: Sequence[str]) -> dict[str, object]:
     return {
         **{"run": run.name, "algo": config["algo.name"], "env": config["env.id"]},
         **{key: config.get(key, "null") for key in ("seed", *settings)},
-        **{"walle": run.provenance["versions"].get("walle"), "cores": run.cores},
+        "cores": run.cores,
         "commit": str(git.get("commit", ""))[:12] + "-dirty" * bool(git.get("dirty")),
         "cpu": run.provenance.get("cpu_model"),
     }

@@ -13,11 +13,11 @@ from tests.analysis.synthetic import Job, write_sweep
 PAGES = data.pages()
 FILES = sorted((data.DOCS / "data").glob("*.csv"))
 MINE = """\
-run,algo,env,seed,algo.tau,walle,commit,cpu,env_steps,return,wall_s,core_s
-a/0,sac,Hopper-v5,0,null,0.2.0,0123,EPYC,100000,1000,1800,3600
-a/0,sac,Hopper-v5,0,null,0.2.0,0123,EPYC,200064,3000,3600,7200
-a/1,sac,Hopper-v5,1,null,0.2.0,0123,EPYC,100000,2000,1800,3600
-a/1,sac,Hopper-v5,1,null,0.2.0,0123,EPYC,200064,2500,3600,7200
+run,algo,env,seed,algo.tau,commit,cpu,env_steps,return,wall_s,core_s
+a/0,sac,Hopper-v5,0,null,0123,EPYC,100000,1000,1800,3600
+a/0,sac,Hopper-v5,0,null,0123,EPYC,200064,3000,3600,7200
+a/1,sac,Hopper-v5,1,null,0123,EPYC,100000,2000,1800,3600
+a/1,sac,Hopper-v5,1,null,0123,EPYC,200064,2500,3600,7200
 """
 
 
@@ -72,7 +72,7 @@ def test_tables_by_hand(docs):
         "| Hopper | 9,000 | not reached |",
     ]
     file = docs / "data" / "mine.csv"
-    third = "a/2,sac,Hopper-v5,2,null,0.2.0,0123,EPYC,100000,3000,900,900\n"
+    third = "a/2,sac,Hopper-v5,2,null,0123,EPYC,100000,3000,900,900\n"
     file.write_text(MINE + third)
     assert table("returns mine Hopper=1e5,2e5")[2:] == [
         "| Hopper | 100,000 | 2,000 [-484, 4,484] |",  # 4.303 x 1,000 / sqrt(3)

@@ -14,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from walle import __version__
 from walle.errors import ConfigError, cause_text
 from walle.system.commands import COMMAND_VARIABLE, command_line
 from walle.system.files import write_atomically
@@ -77,8 +78,8 @@ def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
 
 def versions(*more: str) -> dict[str, str]:
     """The versions of Python, walle and the packages that compute, and of `more`."""
-    numbers = {"python": platform.python_version()}
-    for name in ("walle", "torch", "numpy", "gymnasium", "mujoco", *more):
+    numbers = {"python": platform.python_version(), "walle": __version__}
+    for name in ("torch", "numpy", "gymnasium", "mujoco", *more):
         with suppress(metadata.PackageNotFoundError):
             numbers[name] = metadata.version(name)
     return numbers
