@@ -90,7 +90,7 @@ def test_a_compilers_output_is_one_line_with_the_fix(monkeypatch):
         (("env=halfcheetah", "net.activation=elu", "total_steps=4096"), "learning eager: this run"),
         (("env=hopper", "algo=sac", "total_steps=5200"), "learning in C++"),
         (
-            ("env=hopper", "algo=sac", "net.activation=norm_relu", "total_steps=5200"),
+            ("env=hopper", "algo=sac", "net.activation=gelu", "total_steps=5200"),
             "learning eager",
         ),
         (

@@ -1,8 +1,8 @@
 """Chooses the engine of an algorithm: C++, PyTorch compiled by torch.compile, or eager PyTorch.
 
 The C++ libraries (`walle/learning/native`) have fully connected networks with tanh, relu or
-(without a replay buffer) norm_relu, float32 on one CPU core for each learner, and the policies and
-losses of walle's own algorithms. PyTorch handles everything else.
+norm_relu, float32 on one CPU core for each learner, and the policies and losses of walle's own
+algorithms. PyTorch handles everything else.
 """
 
 from __future__ import annotations
@@ -115,8 +115,7 @@ def has_networks(algorithm: Any) -> bool:
     net, problem = algorithm.net, algorithm.problem
     is_own = type(algorithm).__module__.partition(".")[0] != "walle" or net.own is not None
     on_cpu = torch.device(problem.device).type == "cpu" and torch.get_num_threads() == 1
-    known = ACTIVATIONS if algorithm.replay is None else ("tanh", "relu")
-    plain = net.activation in known and problem.obs_layout.dtype == "float32"
+    plain = net.activation in ACTIVATIONS and problem.obs_layout.dtype == "float32"
     return plain and on_cpu and not is_own
 
 

@@ -88,3 +88,8 @@ def test_the_target_entropy_is_minus_half_the_number_of_action_entries():
 def test_a_shard_of_one_row_is_refused():
     with pytest.raises(ConfigError, match=r"minibatch_size=1 .*two rows a shard.* use 2 or more"):
         toy("algo.minibatch_size=1")
+
+
+def test_layers_that_normalise_are_refused():
+    with pytest.raises(ConfigError, match="norm_relu: xqc normalises its layers; use relu"):
+        toy("net.activation=norm_relu")

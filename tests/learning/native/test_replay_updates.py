@@ -30,6 +30,7 @@ CASES = {
     "sac, odd widths": ("algo=sac", "env=hopper", "net.policy_hidden=[7]"),
     "sac, many rows": ("algo=sac", "env=hopper", "algo.minibatch_size=200", "algo.tau=0.1"),
     "sac, tanh": ("algo=sac", "env=pendulum", "net.activation=tanh", "algo.adam_beta1=0.9"),
+    "sac, normalised layers": ("algo=sac", "env=hopper", "net.activation=norm_relu"),
     "sac, wide": ("algo=sac", "env=gym", "env.id=tests.toy:Wide-v0"),
     "sac, shards": ("algo=sac", "env=hopper", "learner.shards=4"),
     "xqc": ("algo=xqc", "env=hopper"),
@@ -48,6 +49,7 @@ CASES = {
     "xqc, wide": ("algo=xqc", "env=gym", "env.id=tests.toy:Wide-v0"),
     "td3": ("algo=td3", "env=hopper"),
     "td3, three updates a block": ("algo=td3", "env=hopper", "algo.policy_delay=3"),
+    "td3, normalised layers": ("algo=td3", "env=hopper", "net.activation=norm_relu"),
     "td3, shards": ("algo=td3", "env=hopper", "learner.shards=3"),
     "ddpg": ("algo=ddpg", "env=pendulum"),
     "ddpg, a deeper critic": ("algo=ddpg", "env=hopper", "net.critic_hidden=[9,20,33]"),
@@ -60,6 +62,7 @@ CASES |= {
     "dqn": DQN,
     "dqn, neither double nor bounded": (*DQN, "algo.double=false", "algo.max_grad_norm=null"),
     "dqn, tanh, a soft target": (*DQN, "net.activation=tanh", "algo.tau=0.5"),
+    "dqn, normalised layers": (*DQN, "net.activation=norm_relu"),
     "dqn, shards": (*DQN, "learner.shards=3", "algo.schedule=constant"),
 }
 UPDATES = 20

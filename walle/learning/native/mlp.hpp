@@ -155,13 +155,19 @@ class MLP {
 
   // Puts some rows of the last `forward` first, for an `input_error` of these alone; `rows` ascend.
   void select(const std::vector<int> &rows) {
-    for (size_t i = 0; i + 1 < layers_.size(); i++)
-      for (int first = 0; first < layers_[i].outputs; first += values_[i].panels.width) {
-        const int width = values_[i].panels.width;
-        float *panel = values_[i].panels.panel(first);
+    const auto move = [&](const Panels &x) {
+      for (int first = 0; first < x.cols; first += x.width)
         for (size_t to = 0; to < rows.size(); to++)
-          std::memmove(panel + to * width, panel + long(rows[to]) * width, sizeof(float) * width);
-      }
+          std::memmove(x.panel(first) + to * x.width, x.panel(first) + long(rows[to]) * x.width,
+                       sizeof(float) * x.width);
+    };
+    for (size_t i = 0; i + 1 < layers_.size(); i++) {
+      move(values_[i].panels);
+      if (activation_ != NORM_RELU) continue;
+      move(normed_[i].panels);
+      float *inverse_std = layers_[i].inverse_std;
+      for (size_t to = 0; to < rows.size(); to++) inverse_std[to] = inverse_std[rows[to]];
+    }
   }
 
   // Copies torch's parameters, whose weights are [outputs, inputs], to the packed ones, or,
