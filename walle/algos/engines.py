@@ -158,4 +158,5 @@ def actor_critic(algorithm: Any) -> Any:
         tau=s.tau,
         learning_rate=s.learning_rate,
         adam_beta1=s.adam_beta1,
+        falls_for=algorithm.falls_for,
     )

@@ -48,6 +48,13 @@ CASES = {
     "xqc, tanh": ("algo=xqc", "env=pendulum", "net.activation=tanh"),
     "xqc, wide": ("algo=xqc", "env=gym", "env.id=tests.toy:Wide-v0"),
     "td3": ("algo=td3", "env=hopper"),
+    **{
+        f"{name}, falling steps": (
+            *(f"algo={name}", "env=hopper", "algo.schedule=linear", "total_steps=320"),
+            *("algo.learning_starts=256", "algo.minibatch_size=8"),
+        )
+        for name in ("sac", "td3", "xqc")
+    },
     "td3, three updates a block": ("algo=td3", "env=hopper", "algo.policy_delay=3"),
     "td3, normalised layers": ("algo=td3", "env=hopper", "net.activation=norm_relu"),
     "td3, shards": ("algo=td3", "env=hopper", "learner.shards=3"),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from walle.algos import engines
 from walle.algos.base import Capabilities, CompilableSettings, Problem, copy_entries
-from walle.errors import ConfigError, not_negative, positive, within
+from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses
 from walle.learning.adam import AdamSettings, TrainState, adam_step
 from walle.learning.replay import Replay, Transitions, row_width
@@ -37,6 +37,7 @@ class OffPolicySettings(CompilableSettings):
     gamma: float = within("[0, 1]", example=0.99)
     tau: float = within("(0, 1]", example=0.005)
     learning_rate: float = positive()
+    schedule: str = one_of("linear", "constant", default="constant")
     adam_beta1: float = within("[0, 1)", example=0.5, default=0.9)
     minibatch_size: int = positive()
     buffer_size: int = positive()
@@ -102,6 +103,10 @@ class OffPolicy(ABC):
         """
         self.settings, self.net, self.problem = settings, net, problem
         self.adam = AdamSettings(beta1=settings.adam_beta1)
+        self.falls_for = math.inf  # updates until the step size is 0
+        if settings.schedule == "linear":
+            learning_steps = problem.schedule_steps - settings.learning_starts
+            self.falls_for = max(1.0, settings.updates_per_step * learning_steps)
         self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
         layout, updates, size = problem.obs_layout, self.updates_per_block, settings.minibatch_size
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
@@ -151,12 +156,12 @@ class OffPolicy(ABC):
         """The minibatch of rows [B, W] of the buffer with noise [M, B, A]."""
         return Sample(Transitions.split(rows, self.obs_dim), noise.transpose(0, 1))
 
-    def adam_step(
-        self, part: TrainState, grad: Tensor, rate: float | Tensor | None = None
-    ) -> TrainState:
-        """One step of Adam along the gradient [P], by default with the settings' step size."""
-        size = self.settings.learning_rate if rate is None else rate
-        return adam_step(part, grad, size, self.adam)[0]
+    def adam_step(self, part: TrainState, grad: Tensor, updates: int = 1) -> TrainState:
+        """One step of Adam along the gradient [P]; `part` takes one every so many updates."""
+        rate = self.settings.learning_rate
+        if math.isfinite(self.falls_for):
+            rate = rate * (1 - part.adam.steps * updates / self.falls_for).clamp(min=0)
+        return adam_step(part, grad, rate, self.adam)[0]
 
     def optimizers(self) -> Sequence[Divisible]:
         """The updates, which several learners can divide."""

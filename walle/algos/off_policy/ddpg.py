@@ -116,7 +116,8 @@ class DDPG(ContinuousOffPolicy):
         self, state: DDPGState, grad: Tensor, numbers: Tensor
     ) -> tuple[DDPGState, Tensor]:
         """Moves the policy along the gradient [P], then the targets."""
-        policy, tau = self.adam_step(state.policy, grad), self.settings.tau
+        tau, delay = self.settings.tau, self.updates_per_block
+        policy = self.adam_step(state.policy, grad, delay)
         policy_target = torch.lerp(state.policy_target, policy.vector, tau)
         critic_target = torch.lerp(state.critic_target, state.critic.vector, tau)
         return DDPGState(policy, state.critic, policy_target, critic_target), numbers

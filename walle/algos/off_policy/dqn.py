@@ -34,7 +34,7 @@ from torch.nn import functional
 
 from walle.algos.base import Capabilities, Problem, check_discrete
 from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample
-from walle.errors import one_of, positive, within
+from walle.errors import positive, within
 from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.library import ACTIVATIONS, ints, widths
@@ -48,7 +48,6 @@ from walle.nets.replay_policies import EpsilonGreedyPolicy
 class DQNSettings(OffPolicySettings):
     """Settings in conf/algo/dqn.yaml, which explains every key."""
 
-    schedule: str = one_of("linear", "constant")
     double: bool
     max_grad_norm: float | None = positive()
     target_interval: int = positive()
@@ -81,10 +80,6 @@ class DQN(OffPolicy):
         start = DQNState(TrainState.start(initial), initial, updates)
         super().__init__(settings, net, problem, start, generator, actions=1)
         self.adam = self.adam._replace(max_grad_norm=settings.max_grad_norm)
-        self._falls_for = math.inf
-        if settings.schedule == "linear":
-            learning_steps = problem.schedule_steps - settings.learning_starts
-            self._falls_for = max(1.0, settings.updates_per_step * learning_steps)
         self._exploring_steps = settings.exploration_fraction * problem.schedule_steps
 
     def stages(self) -> list[Stage]:
@@ -112,9 +107,7 @@ class DQN(OffPolicy):
 
     def value_step(self, state: DQNState, grad: Tensor, numbers: Tensor) -> tuple[DQNState, Tensor]:
         """Moves the values along the gradient [Q], and the target when due."""
-        s = self.settings
-        rate = s.learning_rate * (1 - state.updates / self._falls_for).clamp(min=0)
-        after = self.adam_step(state.values, grad, rate)
+        s, after = self.settings, self.adam_step(state.values, grad)
         updates = state.updates + 1
         moved = torch.lerp(state.target, after.vector, s.tau)
         due = updates % s.target_interval == 0
@@ -138,7 +131,7 @@ class DQN(OffPolicy):
             learning_rate=s.learning_rate,
             adam_beta1=s.adam_beta1,
             max_grad_norm=math.inf if s.max_grad_norm is None else s.max_grad_norm,
-            falls_for=self._falls_for,
+            falls_for=self.falls_for,
             is_double=s.double,
             target_interval=s.target_interval,
         )

@@ -195,8 +195,9 @@ class XQC(SAC):
 
     def policy_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
         """Moves the policy along the gradient [P], its running moments and the temperature."""
+        delay = self.updates_per_block
         after = state._replace(
-            policy=_projected(self.normed_policy, self.adam_step(state.policy, grad)),
+            policy=_projected(self.normed_policy, self.adam_step(state.policy, grad, delay)),
             log_temperature=self.temperature_step(state.log_temperature, numbers[1]),
             policy_moments=_moved(state.policy_moments, numbers[3:]),
         )

@@ -39,7 +39,7 @@ class DDPG : public ActorCritic {
         if (!move_critics(rows, noise, team, numbers)) return false;
         loss += numbers[0], value += numbers[1], last = rows;
       }
-      if (!move_policy(last, noise, team, policy)) return false;
+      if (!move_policy(last, noise, team, policy, updates_)) return false;
       polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size_, settings_.tau);
       polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_, settings_.tau);
       metrics[0] = loss / float(updates_), metrics[1] = policy[0];

@@ -15,6 +15,11 @@ class TrainState {
 
   float *parameters() { return parameters_.get(); }
 
+  // The next step's size, which falls linearly from `rate` to 0 in `steps` steps; may be infinite.
+  float falling(float rate, double steps) const {
+    return float(rate * std::max(0.0, 1 - double(steps_) / steps));
+  }
+
   // Copies Python's fields to this state, or, `to_python`, this state to the fields;
   // `copy(field, packed)` does so for numbers of the parameters' shape.
   template <class Copy>
@@ -145,6 +150,7 @@ struct ActorCriticSettings {
   int obs;  // numbers of an observation; the policy sees the first, the critics the last ones
   int activation, minibatch, shards;
   float gamma, tau, rate, beta1;
+  double falls_for;  // updates until the step size is 0; may be infinite
 };
 
 class ActorCritic : public ReplayUpdates {
@@ -195,6 +201,11 @@ class ActorCritic : public ReplayUpdates {
   virtual void add_policy_gradient(const float *rows, const float *noise, int count, bool add,
                                    float *to) = 0;
 
+  // The next step's size of a state that takes one every `updates` updates.
+  float rate(const TrainState &state, int updates = 1) const {
+    return state.falling(settings_.rate, settings_.falls_for / updates);
+  }
+
   // Moves the critics towards their targets on a minibatch. Writes the sum of their mean squared
   // errors and their mean value. Returns whether the team is whole.
   bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) {
@@ -203,20 +214,21 @@ class ActorCritic : public ReplayUpdates {
     if (!sums) return false;
     numbers[0] = sums[critic_size_] / float(minibatch_);
     numbers[1] = sums[critic_size_ + 1] / float(minibatch_ * int(critics_.size()));
-    critic_state_.step(sums, settings_.rate);
+    critic_state_.step(sums, rate(critic_state_));
     prepare_critics();
     return true;
   }
 
-  // Moves the policy on a minibatch; writes the means of its numbers. Returns whether the team is
-  // whole.
-  bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
+  // Moves the policy on a minibatch, as after every `updates` updates; writes the means of its
+  // numbers. Returns whether the team is whole.
+  bool move_policy(const float *rows, const float *noise, Team *team, float *numbers,
+                   int updates = 1) {
     policy_.prepare_backward(policy_state_.parameters());
     const float *sums = gradient(policy_size_, rows, noise, team,
                                   [&](auto... x) { add_policy_gradient(x...); });
     if (!sums) return false;
     for (int n = 0; n < NUMBERS; n++) numbers[n] = sums[policy_size_ + n] / float(minibatch_);
-    policy_state_.step(sums, settings_.rate);
+    policy_state_.step(sums, rate(policy_state_, updates));
     return true;
   }
 

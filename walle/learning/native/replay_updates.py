@@ -26,6 +26,7 @@ ActorCritic = structure(
     **dict.fromkeys(("policy", "critic"), POINTER(c_int)),
     **dict.fromkeys(("policy_layers", "critic_layers", "critics", "actions", "obs"), c_int),
     **(_SIZES | _RATES),
+    falls_for=c_double,
 )
 ActionValues = structure(
     "ActionValues",

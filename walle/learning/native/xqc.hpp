@@ -88,7 +88,7 @@ class XQC : public SAC {
       float critic[NUMBERS] = {}, policy[NUMBERS];
       for (int k = 0; k < updates_; k++, rows += width, noise += 2 * draws) {
         const float *sums =
-            improve(critic_net_, critic_state_, critic_moments_.get(), team,
+            improve(critic_net_, critic_state_, critic_moments_.get(), 1, team,
                     [&](auto... x) { critic_gradient(rows, noise, x...); });
         if (!sums) return false;
         polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_,
@@ -98,11 +98,11 @@ class XQC : public SAC {
       critic[1] /= float(critics_.size());
       prepare_critics();
       const float *sums =
-          improve(policy_net_, policy_state_, policy_moments_.get(), team,
+          improve(policy_net_, policy_state_, policy_moments_.get(), updates_, team,
                   [&](auto... x) { policy_gradient(rows - width, noise - draws, x...); });
       if (!sums) return false;
       for (int n = 0; n < NUMBERS; n++) policy[n] = sums[n] / float(minibatch_);
-      move_temperature(critic, policy, metrics);
+      move_temperature(critic, policy, metrics, updates_);
     }
     return true;
   }
@@ -145,14 +145,14 @@ class XQC : public SAC {
     for (MLP &critic : critics_) critic.prepare_backward(folded_critics_.get(), 0);
   }
 
-  // Moves networks and their running moments along the gradient that `compute` writes for a
-  // shard; returns the numbers that follow the moments, null if the team broke.
+  // Moves networks and their running moments, as every `updates` updates, along the gradient that
+  // `compute` writes for a shard; returns the numbers that follow the moments, null if the team broke.
   template <class Compute>
-  const float *improve(const NormedMLPs &nets, TrainState &state, float *moments, Team *team,
-                       Compute compute) {
+  const float *improve(const NormedMLPs &nets, TrainState &state, float *moments, int updates,
+                       Team *team, Compute compute) {
     const float *sums = sum(nets.size() + nets.moments_size() + NUMBERS, team, compute);
     if (!sums) return nullptr;
-    state.step(sums, settings_.rate);
+    state.step(sums, rate(state, updates));
     nets.project(state.parameters());
     polyak_update(moments, sums + nets.size(), nets.moments_size(), 0.01f);
     return sums + nets.size() + nets.moments_size();
