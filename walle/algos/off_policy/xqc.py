@@ -8,8 +8,8 @@ the critics.
 Departures from the paper:
     - two hidden layers of 256 units for the critics, instead of four of 512, and for the policy,
       instead of four of 256; one update a step instead of two;
-    - a constant step size of 1e-3, instead of one that falls from 3e-4 to 3e-5; a discount of 0.99,
-      instead of one computed from the length of episodes;
+    - the step size falls from 1e-3 to 0, instead of from 3e-4 to 3e-5; the discount is 0.99, not
+      one computed from the length of episodes;
     - log σ is kept within [-20, 2], instead of [-10, 2]; normalised inputs are not shifted;
     - the gradient of the critics' loss does not flow through (s', a'), although the moments of the
       batch depend on them too; this takes less time;
