@@ -10,6 +10,7 @@ from walle.agent.checkpoint import ReplayFiles
 from walle.algos.off_policy.base import _steps_of, due_blocks
 from walle.config import compose
 from walle.errors import ConfigError
+from walle.learning.adam import TrainState
 from walle.training import make_algorithm, make_problem, train
 
 NAMES = ("ddpg", "td3", "sac", "xqc")
@@ -48,6 +49,18 @@ def test_updates_are_due_for_the_steps_after_the_start():
     due = [due_blocks(steps, 0.5, starts=100, block=2) for steps in range(30, 181, 30)]
     assert due == [0, 0, 0, 5, 12, 20]
     assert due[-1] == (180 - 100) * 0.5 / 2
+
+
+def test_the_step_size_falls_to_0_at_the_last_update():
+    """A constant gradient moves parameters by the step size, here of a part with every second
+    update of 140."""
+    algorithm = made("td3", "env=hopper", "algo.schedule=linear", "algo.learning_rate=0.5")
+    part = TrainState.start(torch.zeros(1))
+    for n in range(80):
+        moved, before = algorithm.adam_step(part, torch.ones(1), updates=2), part.vector
+        expected = torch.full((1,), -0.5 * max(0.0, 1 - 2 * n / 140))
+        torch.testing.assert_close(moved.vector - before, expected, atol=1e-5, rtol=1e-5)
+        part = moved
 
 
 @pytest.mark.parametrize("per_step", [0.1, 0.3, 1.0, 2.5])
