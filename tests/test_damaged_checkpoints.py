@@ -286,6 +286,7 @@ def refused(ran, path):
     return ran.stderr
 
 
+@pytest.mark.slow
 def test_a_damaged_run_is_refused_and_kept_and_the_older_checkpoint_is_offered(run, tmp_path):
     directory, path = damaged_copy(run("ppo"), tmp_path, ("algorithm", "env_steps"), 128)
     before = {file: file.read_bytes() for file in directory.rglob("*") if file.is_file()}

@@ -60,6 +60,7 @@ def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, train
     assert out.count("2 episodes") == 2
 
 
+@pytest.mark.slow
 def test_a_run_that_was_broken_off_is_in_no_mean(walle_eval, trained, tmp_path):  # noqa: F811
     for seed, name in enumerate("abc"):
         run = tmp_path / "sweep" / name

@@ -11,7 +11,8 @@ from walle.training import train
 WHOLE = ("sampler.collect=episodes", "env=cartpole")
 
 
-@pytest.mark.parametrize("env", ["cartpole", pytest.param("hopper", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("env", ["cartpole", "hopper"])
 def test_learning_does_not_depend_on_the_number_of_samplers(run, env):
     whole = ("sampler.collect=episodes", f"env={env}", "total_steps=600")
     _, serial = run(*whole, "sampler=serial")

@@ -139,6 +139,7 @@ SMALL = (
 )
 
 
+@pytest.mark.slow
 def test_a_run_with_wrappers_is_the_same_for_two_samplers_and_resumed_and_its_policy_sees_them(
     tmp_path,
 ):

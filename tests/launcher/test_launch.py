@@ -148,6 +148,7 @@ def test_jobs_whose_configuration_contains_their_number_are_not_the_same(app):
     assert app.ran() == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_gpu_is_handed_out_by_the_launcher_alone(app):
     with (app.directory / "config.yaml").open("a") as config:
         config.write("device: cuda\n")

@@ -112,6 +112,7 @@ def test_no_job_is_tried_again_after_the_limit_on_failures(app):
     assert [row["attempts"] for row in app.index()] == ["2", "1"], output
 
 
+@pytest.mark.slow
 def test_other_ends_of_a_job(app):
     code, output = app.run("job=0", "do=sys_exit")
     assert code == 1
@@ -187,6 +188,7 @@ def test_a_closed_terminal_stops_cleanly(app):
     assert app.processes() == []
 
 
+@pytest.mark.slow
 def test_a_warning_reaches_the_jobs_and_ends_nothing(app):
     launcher = app.start("job=0", "do=warned", "sleep_s=2")
     app.wait_until(lambda: (app.directory / "ready").exists())

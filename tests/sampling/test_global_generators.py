@@ -38,7 +38,8 @@ def states():
     return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 
 
-@pytest.mark.parametrize("begins", [0, 5])  # the trial's first steps show it, or later ones
+# the trial's first steps show it, or later ones
+@pytest.mark.parametrize("begins", [0, pytest.param(5, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("one", "other"),
     [("sampler.n=2", "sampler.n=2"), ("sampler.n=1", "sampler=serial")],

@@ -179,7 +179,8 @@ def test_after_the_agent_was_killed(start, sampler):
     assert run.left() == []
 
 
-@pytest.mark.parametrize("hard", [1, pytest.param(resource.RLIM_INFINITY, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("hard", [1, resource.RLIM_INFINITY])
 def test_after_a_limit_of_processor_time(start, hard):
     """As `ulimit -t` sets it: the kernel sends SIGXCPU, and SIGKILL at the hard limit."""
     run = start(LONG)
