@@ -40,6 +40,7 @@ def test_a_run_is_evaluated_as_from_python(walle_eval, trained):  # noqa: F811
     assert (code, out, err) == (0, f"{trained('discrete')}: {expected}\n", "")
 
 
+@pytest.mark.slow
 def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, trained, tmp_path):  # noqa: F811
     """A run whose checkpoint is damaged costs one line, and the exit code says so."""
     shutil.copytree(trained("clip"), sweep / "z")

@@ -198,6 +198,7 @@ def test_an_adaptive_sweeper_gets_failures_as_results_and_goes_on(app):
     assert [row["directory"] for row in app.index()] == ["0", "1", "2"]
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_a_table(app):
     launcher, terminal = app.start_on_terminal("job=0,1", "sleep_s=1", "hydra.launcher.cores=[0]")
     shown = b""

@@ -95,6 +95,7 @@ def test_a_grown_grid_keeps_its_numbers_and_runs_only_what_is_new(app):
     assert [row["overrides"] for row in app.index()] == [f"job={n} name=grid" for n in (2, 1, 3)]
 
 
+@pytest.mark.slow
 def test_a_changed_config_is_refused_with_the_difference_and_leaves_no_trace(app):
     assert app.run("job=1,2", "name=grid", "sleep_s=0")[0] == 0
     before = {f: f.read_bytes() for f in app.out.iterdir() if f.is_file()}

@@ -101,6 +101,7 @@ def test_a_sweep_whose_jobs_differ_runs_them_all(app, others):
     assert len(app.ran()) == 8
 
 
+@pytest.mark.slow
 def test_no_job_is_tried_again_after_the_limit_on_failures(app):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")
@@ -147,6 +148,7 @@ def test_the_cause_of_a_failed_run_is_one_line_everywhere(app):
     assert "Traceback" not in output
 
 
+@pytest.mark.slow
 def test_a_killed_supervisor_costs_its_job_and_nothing_else(app):
     launcher = app.start("job=0,1", "do=leave", "sleep_s=1.5", "hydra.launcher.cores=[0]")
     app.wait_until(lambda: app.speaks(0))
