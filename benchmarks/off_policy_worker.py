@@ -39,7 +39,7 @@ from benchmarks.learn_worker import (
 STORED = 20_000  # transitions in the buffer
 TAU = 0.005
 RATES = {"sac": 3e-4, "td3": 1e-3, "xqc": 1e-3}
-PEERS = {"sac": "SAC", "td3": "TD3", "xqc": "CrossQ"}  # no peer has XQC
+CLASSES = {"sac": "SAC", "td3": "TD3", "xqc": "CrossQ"}  # no peer has XQC
 
 
 def main() -> int:
@@ -117,7 +117,7 @@ def baseline(case: dict[str, Any], library: Any) -> tuple[Update, Update]:
 
     name = case["algorithm"]
     tau = {} if name == "xqc" else {"tau": TAU}  # CrossQ has no slow copies
-    model = getattr(library, PEERS[name])(
+    model = getattr(library, CLASSES[name])(
         "MlpPolicy",
         Idle(),
         policy_kwargs={"net_arch": [case["width"]] * 2},

@@ -50,7 +50,8 @@ class DQN : public ReplayUpdates {
       if (!sums) return false;
       for (int n = 0; n < METRICS; n++) metrics[n] = sums[size + n] / float(minibatch_);
       const float norm = std::sqrt(squares(sums, size));
-      state_.step(sums, state_.falling(s.rate, s.falls_for), clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));
+      state_.step(sums, state_.falling(s.rate, s.falls_for),
+                  clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));
       if (++updates_ % s.target_interval == 0)
         polyak_update(target_.get(), state_.parameters(), size, s.tau);
     }

@@ -47,7 +47,8 @@ class SAC : public ActorCritic {
   static constexpr int METRICS = 5;  // of a block, in the order of SAC's in Python
 
   // Moves the temperature, and writes the metrics of a block with these numbers.
-  void move_temperature(const float *critic, const float *policy, float *metrics, int updates = 1) {
+  void move_temperature(const float *critic, const float *policy, float *metrics,
+                        int updates = 1) {
     float slope[LANES] = {-(policy[1] + target_entropy_)};  // of -log α (log π + H̄)
     log_temperature_.step(slope, rate(log_temperature_, updates));
     const float values[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};

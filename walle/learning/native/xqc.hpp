@@ -145,8 +145,9 @@ class XQC : public SAC {
     for (MLP &critic : critics_) critic.prepare_backward(folded_critics_.get(), 0);
   }
 
-  // Moves networks and their running moments, as every `updates` updates, along the gradient that
-  // `compute` writes for a shard; returns the numbers that follow the moments, null if the team broke.
+  // Moves networks and their running moments along the gradient that `compute` writes for a shard,
+  // as after every `updates` updates; returns the numbers that follow the moments, null if the team
+  // broke.
   template <class Compute>
   const float *improve(const NormedMLPs &nets, TrainState &state, float *moments, int updates,
                        Team *team, Compute compute) {
