@@ -85,7 +85,7 @@ def test_every_run_runs_at_a_tiny_size(command, tmp_path):
     small = [*TINY, "algo.compile=false"]
     if "algo=sac" in command:  # which takes nothing but random actions at first
         small += ["algo.learning_starts=320", "algo.updates_per_step=0.1"]
-    elif "minibatch_size=1024" in command:
+    elif "minibatch_size=1024" in command or "sampler.lanes=128" in command:
         small += ["batch_size=2048", "total_steps=2048"]
     ran = run(["-m", *first(shlex.split(command)), *small], tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
