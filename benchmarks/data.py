@@ -247,7 +247,11 @@ def core_hours(asked: Asked) -> Iterator[list[str]]:
     """A table of costs: a row for each task that has runs, and return."""
     yield ["task", "return", *(f"{name}, {counted(n, 'seed')}" for name, n in asked.seeds.items())]
     for task, target in asked.numbers:
-        cells = [cost_text(asked.of(task, label), target) for label in asked.seeds]
+        cells = []
+        for label, most in asked.seeds.items():
+            rows = asked.of(task, label)
+            few = 0 < (count := rows["run"].nunique()) < most
+            cells.append(cost_text(rows, target) + f" ({count})" * few)
         if any(cells):
             yield [task, f"{target:,.0f}", *cells]
 
@@ -255,7 +259,9 @@ def core_hours(asked: Asked) -> Iterator[list[str]]:
 def cost_text(rows: pd.DataFrame, target: float) -> str:
     """The median over runs of the core-hours to the first evaluation that reaches the target.
 
-    A run that does not reach it counts as infinite. `≤`: a run's first evaluation reaches it.
+        A run that does not reach it counts as infinite; if none does, the steps of the longest run.
+    `≤`: a run's first evaluation reaches it.
+
     """
     hours, at_first = [], False
     for _, run in rows.sort_values("env_steps").groupby("run"):
@@ -264,7 +270,7 @@ def cost_text(rows: pd.DataFrame, target: float) -> str:
         at_first |= 0 in reached
     known = sum(map(math.isfinite, hours))
     if not known:
-        return "not reached" if hours else ""
+        return f"not in {rows['env_steps'].max():,} steps" if hours else ""
     middle = float(np.median(hours))
     few = f"{known} of {len(hours)} seeds"
     if math.isinf(middle):

@@ -55,4 +55,5 @@ def test_a_script_without_a_guard_is_told_so(tmp_path, guard, code):
     assert ran.returncode == code, ran.stderr
     assert ran.stdout == ("512\n" if code == 0 else "")
     if code:
-        assert "if __name__ == '__main__':" in ran.stderr  # multiprocessing's own advice
+        assert "if __name__ == '__main__':" in ran.stderr
+        assert ran.stderr.count("Traceback") == 1

@@ -113,7 +113,7 @@ def test_run_is_walle_run(arguments, tmp_path, monkeypatch, capsys, command):
 def test_a_sweep_is_seen_from_the_outside(tmp_path):
     ran = walle("sweep", "status", str(tmp_path), cwd=tmp_path)
     assert ran.returncode == 2
-    assert ran.stderr.startswith("walle.sweep: ")
+    assert ran.stderr.startswith("walle sweep: ")
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_tables_by_hand(docs):
     assert table("core_hours mine Hopper=1500,2800,9000")[2:] == [
         "| Hopper | 1,500 | ≤ 1.5 |",  # hours 2 and 1, at the first evaluation
         "| Hopper | 2,800 | 1 of 2 seeds |",
-        "| Hopper | 9,000 | not reached |",
+        "| Hopper | 9,000 | not in 200,064 steps |",
     ]
     file = docs / "data" / "mine.csv"
     third = "a/2,sac,Hopper-v5,2,null,0123,EPYC,100000,3000,900,900\n"

@@ -108,14 +108,12 @@ def test_a_longer_dqn_reports_other_schedules_and_may_keep_its_own(tmp_path, com
     command(*dqn, "total_steps=512", "schedule_steps=384", f"hydra.run.dir={tmp_path / 'whole'}")
     command(*dqn, "total_steps=384", f"hydra.run.dir={tmp_path / 'short'}")
     shutil.copytree(tmp_path / "short", tmp_path / "other")
-    assert "schedule of" not in capsys.readouterr().out
+    assert "the schedule of" not in capsys.readouterr().out
     command(f"resume={tmp_path / 'short'}", "total_steps=512", "schedule_steps=384")
-    assert "schedule of" not in capsys.readouterr().out
+    assert "the schedule of" not in capsys.readouterr().out
     command(f"resume={tmp_path / 'other'}", "total_steps=512")
-    line = (
-        "learning rate and exploration: from here on a schedule of 512 steps, before on one of 384;"
-    )
-    assert f"{line} schedule_steps=384 keeps that one\n" in capsys.readouterr().out
+    line = "the schedule of learning rate and exploration now ends at 512 steps instead of 384;"
+    assert f"{line} schedule_steps=384 keeps that\n" in capsys.readouterr().out
     whole, short, other = (learned(tmp_path / name) for name in ("whole", "short", "other"))
     assert short == whole != other
 

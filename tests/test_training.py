@@ -218,7 +218,8 @@ def test_a_run_that_ends_before_its_episodes_says_so():
 
     assert lines("total_steps=12_800") == []
     (line,) = lines("total_steps=12_799")
-    assert "episodes of 200 steps in 64 lanes end after 12,800 steps" in line
+    assert line.startswith("64 lanes share 12,799 steps, and an episode takes up to 200: few or ")
+    assert "total_steps=12_800" in line
     assert lines("total_steps=4096", "algo=trpo", "sampler.collect=episodes") == []
 
 

@@ -49,7 +49,7 @@ def _run(composed: DictConfig) -> float | None:
     from omegaconf import OmegaConf
 
     from walle.config.loading import resumed_config, stored_config, validate
-    from walle.errors import DISK_FIXES
+    from walle.errors import DISK_FIXES, ConfigError
     from walle.system.commands import command_of
     from walle.system.forkserver import keep_processes, start_fork_server, without_collector
     from walle.system.identity import comparable_leaves, config_hash
@@ -100,6 +100,10 @@ def _run(composed: DictConfig) -> float | None:
         if error.errno not in DISK_FIXES:
             raise
         raise disk_error(error, directory, shown) from error
+    except Exception as error:
+        if not (launched or isinstance(error, ConfigError)) and has_checkpoint(directory):
+            error.add_note(how_to_resume)
+        raise
     except KeyboardInterrupt:  # a second Ctrl-C
         if not launched and has_checkpoint(directory):
             print(how_to_resume)

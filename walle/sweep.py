@@ -78,7 +78,7 @@ def newest_sweep(root: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Reads the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m walle.sweep", description=__doc__)
+    parser = argparse.ArgumentParser(prog="walle sweep", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     for name, what in (
         ("status", "print the table of a running or ended sweep"),
@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
     except ValueError as error:
-        print(f"walle.sweep: {error}", file=sys.stderr)
+        print(f"walle sweep: {error}", file=sys.stderr)
         return 2
     return 0
 

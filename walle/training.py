@@ -13,6 +13,8 @@ happens when a process dies:
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
@@ -96,7 +98,7 @@ def train(
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
     directory, settings = Path(directory), asdict(config)
     if config.sampler.name == "process" or config.learners > 1:
-        spawn._check_not_importing_main()  # type: ignore[attr-defined]  # explains __main__ guards
+        check_guard()
     if resumed:
         file = checkpoint.resumed_file(directory / "checkpoints", resumed)
         keys = ("seed", "batch_size", "env", "algo", "net")
@@ -130,7 +132,11 @@ def train(
     with run_directory(directory) as locked, Signals().installed() as signals:
         if resumed:
             checkpoint.clear_remains(directory / "checkpoints", resumed)
-        again = (resumed is not None or set_aside_previous(directory)) and not launched
+        replaced = resumed is None and set_aside_previous(directory)
+        if replaced and not launched:
+            shelf = os.path.relpath(directory / "attempts")
+            training.news.append(f"the files of the earlier run here are in {shelf}")
+        again = (resumed is not None or replaced) and not launched
         differ = not environment.env.exact or config.sampler.lag.free_running
         more = {"bits_may_differ": differ, "parent": about}
         write_provenance(directory, settings, list(overrides), resumed=resumed is not None, **more)
@@ -162,6 +168,17 @@ def train(
     return result
 
 
+def check_guard() -> None:
+    """Refuses a script without `if __name__ == "__main__":`, because every worker imports it."""
+    spawn._check_not_importing_main()  # type: ignore[attr-defined]  # in a worker
+    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+    if script.is_file() and "__name__" not in script.read_text(errors="replace"):
+        raise ConfigError(
+            f"{script.name}: samplers and learners are processes that import this script again; "
+            "put the call of walle.train below `if __name__ == '__main__':`"
+        )
+
+
 @dataclass
 class Training:
     """The parts of a run, made from its configuration and, if it is resumed, its checkpoint."""
@@ -179,9 +196,9 @@ class Training:
         config, environment, logger = self.config, self.environment, self.config.logger
         self._env_steps = self.resumed["env_steps"] if self.resumed else 0
         self._algorithm = make_algorithm(config, self.problem)
-        self._news = []  # about the start
+        self.news = []  # about the start
         if self.parent and not self.resumed:
-            self._news.append(self.parent.start(self._algorithm, config, environment.lane))
+            self.news.append(self.parent.start(self._algorithm, config, environment.lane))
         self._blocks = self._checked_lanes(self.resumed) if self.resumed else []
         self._callbacks = make_callbacks(config.callbacks)
         self._film: Callable[[PolicySnapshot, int], Path] | None = None
@@ -261,9 +278,11 @@ class Training:
 
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
-            news = schedule_change(self.resumed["config"], config) if self.resumed else self._news
-            if self.resumed is None:
-                problem, env = self.problem, self.environment.env
+            problem, env = self.problem, self.environment.env
+            news = self.news
+            if self.resumed:
+                news = schedule_change(self.resumed["config"], config, problem.action_space)
+            else:
                 news += warnings(config, problem.longest_episode, env, problem.action_space)
                 for name in self.environment.unseen:
                     news.append(f"logger.info: {name} is not in the first steps' info")
@@ -501,25 +520,24 @@ def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = Non
     last = (longest or 0) * lanes
     if last > total and not config.whole_episodes:
         yield (
-            f"episodes of {longest:,} steps in {lanes} lanes end after {last:,} steps, the "
-            f"run after {total:,}: returns come from evaluations and from episodes that end early; "
-            "for more use fewer sampler.lanes or more total_steps"
+            f"{lanes} lanes share {total:,} steps, and an episode takes up to {longest:,}: few or "
+            "none end in training, so only evaluations may have returns; for more use "
+            f"total_steps={last:_} or fewer sampler.lanes"
         )
 
 
-def schedule_change(before: dict[str, Any], config: Config) -> list[str]:
+def schedule_change(before: dict[str, Any], config: Config, space: Any) -> list[str]:
     """A line if a resumed run has schedules that ended elsewhere `before`; else an empty list."""
     algo, settings = asdict(config.algo), (before, asdict(config))
     was, now = (each.get("schedule_steps") or each["total_steps"] for each in settings)
     falls = {
         "learning rate": algo.get("schedule") == "linear",
         "exploration": "exploration_fraction" in algo,
-        "noise": algo.get("log_std_end") is not None,
+        "noise": algo.get("log_std_end") is not None and isinstance(space, gym.spaces.Box),
     }
     names = " and ".join(name for name in falls if falls[name])
-    line = f"from here on a schedule of {now:,} steps, before on one of {was:,}"
-    keep = f"schedule_steps={was} keeps that one"
-    return [f"{names}: {line}; {keep}"] if names and now != was else []
+    line = f"the schedule of {names} now ends at {now:,} steps instead of {was:,}"
+    return [f"{line}; schedule_steps={was} keeps that"] if names and now != was else []
 
 
 class RunResult(NamedTuple):

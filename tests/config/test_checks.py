@@ -41,7 +41,8 @@ def test_an_environment_at_fault_is_one_message_with_lane_and_step(tmp_path, fau
     assert found.returncode == 1
     assert re.search(message, found.stderr)  # whichever of the two samplers is heard first
     assert "Traceback" not in found.stderr
-    assert found.stderr.count("\n") <= 2
+    assert "\nresume with: " in found.stderr
+    assert found.stderr.count("\n") <= 3
 
 
 @pytest.mark.parametrize(

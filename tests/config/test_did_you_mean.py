@@ -23,6 +23,8 @@ from walle.errors import ConfigError
         ("env.kwargs=[1]", "env.kwargs=[1] must be a mapping: {key: value}"),
         ("logger=[wandb,tensorbord]", "logger=tensorbord does not exist; did you mean 'tensorb"),
         ("algo.lr=3", "algo.lr is not a setting; did you mean algo.learning_rate?"),
+        ("gamma=1", "gamma is not a setting; did you mean algo.gamma?"),
+        ("n=2", "n is not a setting; did you mean sampler.n or learner.n?"),
         ("n_envs=8", "n_envs is not a setting; did you mean sampler.lanes?"),
         ("pppo.clip=3", "pppo is not a setting; did you mean 'ppo'?"),
         (

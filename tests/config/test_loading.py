@@ -66,7 +66,7 @@ def test_slow_passes_its_step_on():
         (["sampler.n=0"], r"sampler.n=0 must be positive"),
         (["sampler.n=129"], r"sampler.n=129 is more than sampler.lanes=128.*256"),
         (["sampler.n=33", "batch_size=20000"], r"set sampler.lanes to 40 "),
-        (["batch_size=2050", "sampler.lanes=64"], r"nearest value that fits: 2048 or 2112"),
+        (["batch_size=2050", "sampler.lanes=64"], r"nearest values that fit: 2048 or 2112"),
         (["sampler.max_lag=-1"], r"lock-step"),
         (["sampler.max_lag=2", "sampler.slots=1"], r"sampler.slots=1 .* use sampler.slots=3"),
         (["sampler=serial", "sampler.n=2"], r"sampler=serial"),
@@ -209,13 +209,13 @@ def test_a_python_without_the_packages_is_told_in_one_line():
             "(with net=own: +net.hidden=...)",
         ),
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
-        ("algo.clip", "walle: Error parsing override 'algo.clip': missing EQUAL at '<EOF>'"),
+        ("algo.clip", "walle: algo.clip is not KEY=VALUE; type algo.clip=VALUE, without spaces"),
         ("sampler.n=0", "walle: sampler.n=0 must be positive"),
         ("env.kwargs.x=1", "walle: env.kwargs.x does not exist yet; add it: +env.kwargs.x=..."),
         (
             "logger=null",
             "walle: Config group override must be a string or a list. Got NoneType: "
-            "give a group one of its options, as in logger=files",
+            "give a group one of its options, as in logger=files or sampler=serial",
         ),
     ],
 )

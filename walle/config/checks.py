@@ -142,7 +142,7 @@ def _checked_sampler(config: Config) -> Config:
     if batch_size % lanes:
         raise ConfigError(
             f"batch_size={batch_size} is not a multiple of sampler.lanes={lanes}; "
-            f"the nearest value that fits: {_nearest_multiples(batch_size, lanes)}"
+            f"the nearest values that fit: {_nearest_multiples(batch_size, lanes)}"
         )
     return replace(config, sampler=replace(sampler, lanes=lanes))
 
@@ -191,7 +191,7 @@ def _checked_learners(config: Config) -> Config:
         if size % shards:
             raise ConfigError(
                 f"algo.{key}={size} cannot be divided evenly into learner.shards={shards}; "
-                f"the nearest value that fits: {_nearest_multiples(size, shards)}"
+                f"the nearest values that fit: {_nearest_multiples(size, shards)}"
             )
     busy = 0 if config.sampler.lag.lock_step else config.n  # samplers, while the agent learns
     idle = max(1, (usable_physical_cores() - busy) // learner.threads)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from io import TextIOWrapper
+from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
@@ -21,7 +22,7 @@ from omegaconf.errors import (
 from yaml import YAMLError
 
 from walle.config.files import algorithms, config_directory, sweeps_directory
-from walle.config.schemas import LACKS, REMOVED, Config
+from walle.config.schemas import GROUPS, LACKS, REMOVED, Config
 from walle.errors import ConfigError, nearest
 from walle.system.importing import with_colon, with_module
 
@@ -33,6 +34,7 @@ ELSEWHERE = {
     "algo.entropy_weight": "ent_coef",
     "algo.epochs": "n_epochs num_sgd_iter update_epochs",
     "algo.gae_lambda": "lambda_",
+    "algo.gamma": "discount discount_factor",
     "algo.learning_rate": "learning_rate lr",
     "algo.minibatch_size": "num_minibatches",
     "algo.minibatch_size, or batch_size for the steps of a round": "batch_size",
@@ -67,7 +69,8 @@ def explain(error: Exception) -> str | None:
         if names and names[-1].endswith((".yaml", ".yml")):
             return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
-        return f"{error}: give a group one of its options, as in logger=files"  # for `GROUP=null`
+        # for `GROUP=null` or `sampler=2`
+        return f"{error}: give a group one of its options, as in logger=files or sampler=serial"
     if isinstance(error, ValueError) and str(error) == "badly formed help string":
         return f"Hydra {hydra.__version__} does not start on Python 3.14; use Python 3.11 to 3.13"
     if isinstance(error, (InterpolationResolutionError, GrammarParseError)):
@@ -89,6 +92,11 @@ def explain(error: Exception) -> str | None:
         present = lines[0].partition("keys: ")[2].split(", ")
         group = next((name for name in ("env", "algo") if name not in present), "env")
         return f"{group} has no value; give one: {group}=..."
+    if isinstance(error, OverrideParseException) and "missing EQUAL" in str(error):
+        word = error.override
+        fix = f"type {word}=VALUE, without spaces"
+        fix = f"to resume a run type resume={word}" if Path(word).is_dir() else fix
+        return f"{word} is not KEY=VALUE; {fix}"
     if isinstance(error, OverrideParseException):
         return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
     if isinstance(error.__cause__, ConfigTypeError):
@@ -134,11 +142,9 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
     if group == "hydra" and isinstance(parent, DictConfig):
         dot = key.rpartition(".")[0]
         return f"{key} is not a setting; {nearest(key, {f'{dot}.{name!s}' for name in parent})}"
-    files = sorted((config_directory() / group).glob("*.yaml")) if name else []
-    settings = {}
-    for file in files:
-        node: Any = OmegaConf.load(file)  # which may set keys of other groups too
-        settings[file.stem] = [str(key) for key in OmegaConf.select(node, group) or node]
+    if places := [] if name else [f"{x}.{key}" for x in ("algo", *GROUPS) if key in _keys(x)]:
+        return f"{key} is not a setting; did you mean {' or '.join(places)}?"
+    settings = _settings(group) if name else {}
     if owners := [f"{group}={choice}" for choice, keys in settings.items() if name in keys]:
         own = f" (with {group}=own: +{key}=...)" if group in ("algo", "net") else ""
         return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}{own}"
@@ -148,15 +154,28 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
             return f"{key} is not a setting; did you mean {here}?"
     known = {field.name for field in fields(Config)}
     if name and group in known:
-        top = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group) or {}
-        keys = {str(key) for node in (top, *settings.values()) for key in node}
-        known = {f"{group}.{key}" for key in keys - {"defaults"}}
+        known = {f"{group}.{key}" for key in _keys(group)}
     near, owner = nearest(key, known), nearest(key, algorithms())
     if not near.startswith("did") and owner.startswith("did"):  # `pppo` of pppo.clip
         near = owner
     if len(near) >= 200:  # characters
         near = "--help shows the settings"
     return f"{key} is not a setting; {near}"
+
+
+def _settings(group: str) -> dict[str, list[str]]:
+    """The keys of a group that each of its files sets."""
+    settings = {}
+    for file in sorted((config_directory() / group).glob("*.yaml")):
+        node: Any = OmegaConf.load(file)  # which may set keys of other groups too
+        settings[file.stem] = [str(key) for key in OmegaConf.select(node, group) or node]
+    return settings
+
+
+def _keys(group: str) -> set[str]:
+    """The keys of a group in all its files and in conf/config.yaml."""
+    top = OmegaConf.select(OmegaConf.load(config_directory() / "config.yaml"), group) or {}
+    return {str(key) for node in (top, *_settings(group).values()) for key in node} - {"defaults"}
 
 
 def cannot_have(sampler: str, key: str, value: Any) -> str | None:
