@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+_STOPPED = "stopped before the run began"
+
 
 def run(composed: DictConfig) -> float | None:
     """Trains one policy in Hydra's output directory; returns the value that `objective` names.
@@ -28,19 +30,27 @@ def run(composed: DictConfig) -> float | None:
         with reader_may_leave():  # before Hydra reports an error
             return _run(composed)
     except ConfigError as error:
-        from hydra.core.hydra_config import HydraConfig
-        from hydra.types import RunMode
-
-        from walle.agent.run_directory import remove_refused
-
-        hydra = HydraConfig.get()
-        if hydra.mode == RunMode.RUN and composed.resume is None:
-            remove_refused(Path(hydra.runtime.output_dir))
+        _remove_unused(composed)
         sys.exit(_report(error, 2))
     except WalleError as error:
         sys.exit(_report(error, 1))
     except KeyboardInterrupt as stop:
-        sys.exit(128 + stopped_by(stop))
+        code = 128 + stopped_by(stop)
+        sys.exit(_report(_STOPPED, code) if _remove_unused(composed) else code)
+
+
+def _remove_unused(composed: DictConfig) -> bool:
+    """Removes the directory of a new run that has not begun; returns whether it is gone."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    from walle.agent.run_directory import remove_refused
+
+    hydra = HydraConfig.get()
+    directory = Path(hydra.runtime.output_dir)
+    if hydra.mode == RunMode.RUN and composed.resume is None:
+        remove_refused(directory)
+    return not directory.exists()
 
 
 def _run(composed: DictConfig) -> float | None:
@@ -131,7 +141,7 @@ def main() -> None:
         with reader_may_leave():
             _main(hydra)
     except KeyboardInterrupt:  # before a run started
-        sys.exit(130)
+        sys.exit(_report(_STOPPED, 130))
 
 
 def _main(hydra: Any) -> None:
