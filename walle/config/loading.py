@@ -144,7 +144,8 @@ def resumed_config(
         if key not in (_MAY_CHANGE_WHOLE if is_choice else MAY_CHANGE):
             raise ConfigError(
                 f"{key}={typed} contradicts the run, which has {key}={before}; drop it, or start a "
-                f"new run (a resumed run may change {', '.join(MAY_CHANGE)})"
+                f"new run, perhaps with start_from={composed.resume} (a resumed run may change "
+                f"{', '.join(MAY_CHANGE)})"
             )
         if is_choice:
             kept = {k: settings[key][k] for k in _KEPT.get(key, ()) if k in settings[key]}
