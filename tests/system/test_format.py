@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from walle.system.format import duration_text, list_text, ranges_text
+from walle.system.format import duration_text, list_text, ranges_text, table
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,15 @@ def test_durations(seconds, text):
 def test_a_long_list_is_counted():
     assert list_text(["a", "b", "c"]) == "a; b; c"
     assert list_text(["a", "b", "c", "d", "e"]) == "a; b; c; and 2 more"
+
+
+def test_a_table_is_wrapped_to_the_terminal(monkeypatch):
+    lines = {"a": "one two three four five six", "long": "one"}
+    monkeypatch.setenv("COLUMNS", "30")
+    assert table(lines).splitlines() == [
+        "  a     one two three four",
+        "        five six",
+        "  long  one",
+    ]
+    monkeypatch.setenv("COLUMNS", "0")  # not a terminal
+    assert table({"a": "one " * 60}).count("\n") == 0

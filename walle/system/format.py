@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 
 LISTED = 3
@@ -59,6 +61,11 @@ def return_text(mean: float | None) -> str:
 
 
 def table(lines: dict[str, str]) -> str:
-    """A line for each name, indented, with the names in one column."""
+    """A line for each name, indented, with the names in one column; wrapped to the terminal."""
     width = max(map(len, lines))
-    return "\n".join(f"  {name:{width}}  {line}" for name, line in lines.items())
+    room = max(shutil.get_terminal_size((1000, 0)).columns - width - 4, 20)
+    between = f"\n{' ' * (width + 4)}"
+    return "\n".join(
+        f"  {name:{width}}  {between.join(textwrap.wrap(line, room, break_on_hyphens=False))}"
+        for name, line in lines.items()
+    )
