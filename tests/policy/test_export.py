@@ -122,3 +122,6 @@ def test_the_command_exports(trained, tmp_path, monkeypatch, capsys):
     assert "differs from the policy by 0.0e+00 at most, on 1,000 observations" in printed.out
     code, printed = walle_export(trained("discrete"), tmp_path / "a.h5")
     assert (code, printed.err.count("\n")) == (2, 1)
+    code, printed = walle_export("a.onnx", trained("discrete"))
+    assert code == 2
+    assert "first the run, then the file: walle export DIR a.onnx" in printed.err

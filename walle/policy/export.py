@@ -254,6 +254,8 @@ def main() -> int:
     """Runs the command; returns 2 for a wrong argument, 1 if a file differs from the policy."""
     try:
         (path, *files), values, _ = parse(sys.argv[1:], __doc__ or "", SETTINGS)
+        if path.suffix in (".onnx", ".pt2"):
+            raise ConfigError(f"{path}: first the run, then the file: walle export DIR {path}")
         policy = load(path, **values)
         print(policy)
         for file in files or [Path("policy.onnx")]:
