@@ -46,9 +46,9 @@ def test_the_manifest_has_both_checks_and_the_sentences(tmp_path, caplog):
     assert machine["before"] == {"work_s": {"0": 0.05, "1": 0.05}, "others_busy": 0.0}
     assert machine["after"]["work_s"]["1"] == 0.1
     assert [note.partition(":")[0] for note in machine["notes"]] == [
+        "The machine was not quiet while 1 job of 1 ran (#0)",
         "The cores were unequal after the last job",
         "The speed of cores changed during the sweep",
-        "The machine was not quiet while 1 job of 1 ran (#0)",
     ]
     told = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert told == machine["notes"]
@@ -188,10 +188,10 @@ def test_other_programs_are_told():
     busy = QUIET._replace(others_busy=0.78)
     notes = machine_notes(busy, QUIET, {3: shares(0.4, 2), 4: shares(0.01, 2), 5: shares(0.9, 1)})
     assert notes == [
-        "The machine was not quiet before the first job: other programs kept 0.78 of its 2 cores "
-        "busy.",
         "The machine was not quiet while 2 jobs of 3 ran (#3,5): other programs kept up to 0.90 of "
         "a job's cores busy.",
+        "The machine was not quiet before the first job: other programs kept 0.78 of its 2 cores "
+        "busy.",
     ]
 
 

@@ -424,11 +424,12 @@ def machine_notes(
         for num, status in ran.items()
         if is_busy(status.get("others_busy"), len(status.get("cores") or []))
     }
-    if busy:
-        notes.append(
+    if busy:  # first, because a script shows only the first note
+        notes.insert(
+            0,
             f"The machine was not quiet while {count_text(len(busy), 'job')} of {len(ran)} ran "
             f"(#{ranges_text(busy)}): other programs kept up to {max(busy.values()):.2f} of a "
-            "job's cores busy."
+            "job's cores busy.",
         )
     return notes
 
