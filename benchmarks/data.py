@@ -107,7 +107,8 @@ def evaluations(paths: Sequence[Path]) -> tuple[pd.DataFrame, list[LeftOut]]:
     if not runs:
         raise BadInputError(f"no completed run with an evaluation in {', '.join(map(str, paths))}")
     sweep = Sweep([*paths], runs, left_out)
-    settings = groups.line_keys(sweep, "algo.name", "env.id")
+    keys = groups.line_keys(sweep, "algo.name", "env.id")
+    settings = [key for key in keys if not key.startswith(("checkpoint.", "logger."))]
     facts = pd.DataFrame([_facts(run, settings) for run in runs])
     rows = sweep.evaluations[["run", "env_steps", "return_mean", "wall_s"]].astype({"run": str})
     rows = rows.drop_duplicates(["run", "env_steps"], keep="last").merge(facts, on="run")
