@@ -15,6 +15,7 @@ from walle.system.machine import THREAD_VARIABLES
 from walle.system.process_tree import RUN_MARK
 from walle.training import train
 
+os.environ.pop("COLUMNS", None)  # pytest-xdist's, to whose width help would be wrapped
 _LASTING = ("forkserver", "resource_tracker")  # Python's own; they serve the whole test session
 
 

@@ -65,7 +65,7 @@ def start(directory, *overrides):
     problem, environment = make_problem(config)
     timer = Timer(AGENT_SECTIONS)
     made = Training(config, Path(), timer, problem, environment, None, Parent.read(directory))
-    (line,) = made._news
+    (line,) = made.news
     return checkpoint.as_data(made._algorithm.state_dict()), line
 
 
