@@ -101,6 +101,7 @@ def test_an_on_policy_algorithm_of_walle_takes_the_net(tmp_path):
     train(config, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_off_policy_algorithm_takes_the_net_and_resumes(tmp_path):
     net = ["net=own", "net.name=corridor.net:Waves", "+net.waves=8"]
     early = ["algo.learning_starts=64", "algo.updates_per_step=0.1", "algo.minibatch_size=32"]

@@ -30,6 +30,7 @@ def test_nor_when_overlapped(run):
     assert found[0][-1]["lag_max"] == "1"
 
 
+@pytest.mark.slow
 def test_rounds_are_made_of_whole_episodes(run):
     _, directory = run(*WHOLE, "sampler.n=3", "total_steps=1200")
     rows, episodes = (read(directory / f"{name}.csv") for name in ("iterations", "episodes"))

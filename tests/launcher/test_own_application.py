@@ -72,6 +72,7 @@ def index(directory):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_hydras_tutorial_runs_fails_and_resumes(directory):
     sweep = ("-m", "db=mysql,postgresql", "db.timeout=10,20", "hydra/launcher=walle")
     ran = run(directory, *sweep)

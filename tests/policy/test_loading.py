@@ -51,6 +51,7 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
+@pytest.mark.slow
 def test_training_and_evaluating_import_no_library_of_figures(tmp_path):
     overrides = [*TINY, *SMALL_NET, *RUNS["ppo"]]
     ran = subprocess.run(

@@ -11,6 +11,7 @@ SMALL = ("algo=a3c", "env=cartpole", "eval.episodes=0", "logger.progress=quiet")
 SHAPE = ("batch_size=128", "sampler.lanes=8", "sampler.n=4", "total_steps=1280")
 
 
+@pytest.mark.slow
 def test_it_updates_as_each_rollout_arrives(tmp_path):
     train(compose([*SMALL, *SHAPE]), tmp_path)
     rows = read(tmp_path / "iterations.csv")
