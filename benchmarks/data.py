@@ -260,9 +260,8 @@ def core_hours(asked: Asked) -> Iterator[list[str]]:
 def cost_text(rows: pd.DataFrame, target: float) -> str:
     """The median over runs of the core-hours to the first evaluation that reaches the target.
 
-        A run that does not reach it counts as infinite; if none does, the steps of the longest run.
-    `≤`: a run's first evaluation reaches it.
-
+    A run that does not reach it counts as infinite; if none does, the text has the steps of the
+    longest run. `≤`: a run's first evaluation reaches it.
     """
     hours, at_first = [], False
     for _, run in rows.sort_values("env_steps").groupby("run"):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -19,7 +20,7 @@ from tests.test_training import learned
 from walle import training
 from walle.agent import checkpoint
 from walle.agent.callback import Callback
-from walle.config import config_directory
+from walle.config import compose, config_directory
 from walle.run import _into_its_directory
 from walle.system import forkserver
 from walle.system.commands import command_of
@@ -294,6 +295,35 @@ def test_ctrl_c_says_how_to_go_on(completed, tmp_path, command, capsys, monkeypa
     assert ended.value.code == 130
     way = capsys.readouterr().out.splitlines()[-1]
     assert way == f"resume with: {command_of('run')} resume='{os.path.relpath(directory)}'"
+
+
+def test_ctrl_c_before_a_run_begins_leaves_no_directory(tmp_path, command, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt(signal.SIGINT)
+
+    monkeypatch.setattr(training, "train", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        command(*SMALL, f"hydra.run.dir={tmp_path / 'new'}")
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "walle: stopped before the run began\n"
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_second_run_says_where_the_files_of_the_first_are(tmp_path, command, capsys):
+    small = [word for word in SMALL if "quiet" not in word]
+    small += ["total_steps=128", "logger.progress=lines", f"hydra.run.dir={tmp_path}"]
+    line = f"the files of the earlier run here are in {os.path.relpath(tmp_path / 'attempts')}\n"
+    command(*small)
+    assert line not in capsys.readouterr().out
+    command(*small)
+    assert line in capsys.readouterr().out
+
+
+def test_noise_falls_only_where_actions_are_continuous():
+    before, config = {"total_steps": 1000}, compose(["total_steps=2000"])
+    box, two = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+    assert "rate and noise now" in training.schedule_change(before, config, box)[0]
+    assert "noise" not in "".join(training.schedule_change(before, config, two))
 
 
 def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):

@@ -25,6 +25,7 @@ from walle.errors import ConfigError
         ("algo.lr=3", "algo.lr is not a setting; did you mean algo.learning_rate?"),
         ("gamma=1", "gamma is not a setting; did you mean algo.gamma?"),
         ("n=2", "n is not a setting; did you mean sampler.n or learner.n?"),
+        ("tests", "tests is not KEY=VALUE; to resume a run type resume=tests"),
         ("n_envs=8", "n_envs is not a setting; did you mean sampler.lanes?"),
         ("pppo.clip=3", "pppo is not a setting; did you mean 'ppo'?"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,14 +60,12 @@ def parse(
 
 
 def _converted(name: str, text: str, type_: type) -> Any:
-    try:
+    with suppress(KeyError, ValueError, OverflowError):
         if type_ is bool:
             return {"true": True, "false": False}[text.lower()]
         if type_ is not int:
             return type_(text)
         if float(text).is_integer():
             return int(float(text))  # also of 1e3
-    except (KeyError, ValueError, OverflowError):
-        pass
     names = {bool: "true or false", int: "a whole number"}
     raise ConfigError(f"{name}={text!r} must be {names.get(type_, type_.__name__)}")
