@@ -102,12 +102,11 @@ def test_sections_sum_to_the_wall_clock(run, max_lag):
 @pytest.mark.slow
 def test_overlap_lags_by_exactly_one_and_saves_time(run):
     slow = ("env=slow", "env.step_ms=1", "sampler.n=2", "sampler.max_lag=1")
-    _, directory = run(*slow, "algo.epochs=40", "total_steps=1536")
+    _, directory = run(*slow, "algo.epochs=1000", "total_steps=1536")  # both take 0.2 s and more
     rows = read(directory / "iterations.csv")
     assert [row["lag_max"] for row in rows] == ["0", "1", "1", "1", "1", "1"]
-    for row in rows[2:]:
-        both = float(row["collect_s"]) + float(row["learn_s"])
-        assert float(row["iteration_s"]) < both
+    spent = {part: sum(float(row[part]) for row in rows[2:]) for part in ("collect_s", "learn_s")}
+    assert sum(float(row["iteration_s"]) for row in rows[2:]) < sum(spent.values())
     assert all(float(row["collect_s"]) < float(row["collect_max_s"]) for row in rows)
     assert [float(row["compile_s"]) > 0 for row in rows] == [True] + [False] * 5
 
