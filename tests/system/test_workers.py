@@ -144,7 +144,7 @@ def test_compiling_is_broken_off(started, tmp_path, monkeypatch, whom):
     assert (tmp_path / "checkpoints" / "last.pt").exists()
     assert status(tmp_path)["state"] == "interrupted"
     assert gone(everything)
-    assert not list((tmp_path / "walle").glob("*.pt2"))  # nothing was waited for
+    assert not list((tmp_path / "walle").glob("*.so"))  # nothing was waited for
     assert not list((tmp_path / "walle").glob("*.building"))
 
 
@@ -205,9 +205,10 @@ def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     wait_until(lambda: servers_of(run) if stage == "server" else file.exists())
     os.killpg(run.pid, signal.SIGINT)  # while the fork server imports torch
     _, stderr = run.communicate(timeout=LIMIT_S)
-    said = "walle: stopped before the run began\n"
-    assert (run.returncode, stderr) == (130, said if stage == "server" else "")
-    assert stage == "server" or status(tmp_path)["state"] == "interrupted"
+    began = file.exists()  # even in the stage of the server, on a busy machine
+    assert (run.returncode, stderr) == (130, "" if began else "walle: stopped before the run began\n")
+    assert not began or status(tmp_path)["state"] == "interrupted"
+    assert began or stage == "server"
 
 
 @pytest.mark.slow
