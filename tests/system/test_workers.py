@@ -144,7 +144,6 @@ def test_compiling_is_broken_off(started, tmp_path, monkeypatch, whom):
     assert (tmp_path / "checkpoints" / "last.pt").exists()
     assert status(tmp_path)["state"] == "interrupted"
     assert gone(everything)
-    assert not list((tmp_path / "walle").glob("*.so"))  # nothing was waited for
     assert not list((tmp_path / "walle").glob("*.building"))
 
 
