@@ -205,7 +205,8 @@ def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     os.killpg(run.pid, signal.SIGINT)  # while the fork server imports torch
     _, stderr = run.communicate(timeout=LIMIT_S)
     began = file.exists()  # even in the stage of the server, on a busy machine
-    assert (run.returncode, stderr) == (130, "" if began else "walle: stopped before the run began\n")
+    said = "" if began else "walle: stopped before the run began\n"
+    assert (run.returncode, stderr) == (130, said)
     assert not began or status(tmp_path)["state"] == "interrupted"
     assert began or stage == "server"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -105,11 +106,12 @@ class TemporaryDirectory:
                 with suppress(FileNotFoundError), (directory / "lock").open("a") as file:
                     if try_lock(file.fileno()):
                         shutil.rmtree(directory, ignore_errors=True)
-            self.path = Path(tempfile.mkdtemp(suffix, dir=parent))
+            self.path = parent / f"{secrets.token_hex(4)}{suffix}"
             lock = ExitStack()
+            lock.callback(shutil.rmtree, self.path, ignore_errors=True)
+            self.remove = weakref.finalize(self, lock.close)  # first: an interrupt may follow
+            self.path.mkdir(mode=0o700)
             lock.enter_context(locked_file(self.path / "lock"))
-        lock.callback(shutil.rmtree, self.path, ignore_errors=True)  # before it is unlocked
-        self.remove = weakref.finalize(self, lock.close)
 
     @contextmanager
     def used(self) -> Iterator[Path]:

@@ -12,8 +12,10 @@ import os
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from signal import SIGKILL
 from typing import Any
 
 import torch
@@ -135,11 +137,24 @@ def _checksum(path: Path) -> str:
 
 
 def _output(command: Sequence[str]) -> str:
-    """The standard output of a program; CompilerError if it is missing or fails."""
+    """The standard output of a program; CompilerError if it is missing or fails.
+
+    An interrupt kills it with the processes that it has started: a compiler's are in its group.
+    """
     try:
-        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+        )
     except OSError as error:
         raise CompilerError(str(error)) from error
+    with process:
+        try:
+            stdout, stderr = process.communicate()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGKILL)
+            process.communicate()  # until the last of them has closed its output
+            raise
     if process.returncode:
-        raise CompilerError(process.stderr or process.stdout)
-    return process.stdout
+        raise CompilerError(stderr or stdout)
+    return stdout
