@@ -108,6 +108,16 @@ def test_an_environment_that_fails_is_refused(kwargs, message):
         probe.probe(EnvSpec("tests.toy:Counter-v0", kwargs), seed=0)
 
 
+@pytest.mark.parametrize("name", ["step", "reset"])
+def test_an_environment_of_the_old_gym_is_refused_with_the_fix(monkeypatch, name):
+    def of_gym(self, *action):
+        return np.zeros(1, np.float32), 0.0, False, {}
+
+    monkeypatch.setattr(f"tests.toy.Counter.{name}", of_gym)
+    with pytest.raises(ConfigError, match=r"In Gymnasium step\(action\) returns obs, reward, term"):
+        probe.probe(EnvSpec("tests.toy:Counter-v0"), seed=0)
+
+
 def test_a_fault_after_many_steps_is_left_to_the_run():
     spec = EnvSpec("tests.toy:Counter-v0", {"raise_at": 9})
     assert probe.probe(spec, seed=0).env.saving == "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -80,7 +81,7 @@ def probe(env: EnvSpec, seed: int) -> Probe:
         given = f"env.kwargs={env.shown_kwargs}"
         given += f", env.reset_options={env.reset_options}" if env.reset_options else ""
         reason = f"env.id={env.id} with {given}: {_reason(error)}"
-        raise ConfigError(f"{reason}{_old_mujoco(env.id)}") from error
+        raise ConfigError(f"{reason}{_fix(reason, env.id)}") from error
     if env.info and not infos:
         raise ConfigError(
             f"logger.info={[*env.info]}: MuJoCo lanes and Robots have no info; use "
@@ -116,8 +117,12 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     return Probe(lane, replace(env, saving="none", info=columns), False, 0, unsaved, unseen)
 
 
-def _old_mujoco(env_id: str) -> str:
-    """The fix for packages that do not support the newest MuJoCo, or ""."""
+def _fix(reason: str, env_id: str) -> str:
+    """The fix for Gym's old interface or packages that do not support the newest MuJoCo, or ""."""
+    if re.search(r"to unpack \(expected [25]|unexpected keyword argument '(seed|opt)", reason):
+        step, reset = "step(action)", "reset(seed=None, options=None)"
+        values = f"{step} returns obs, reward, terminated, truncated, info, and {reset} obs, info"
+        return f"; is this an environment of the old Gym? In Gymnasium {values}"
     version, package = metadata.version("mujoco"), with_module(env_id).partition(":")[0]
     fails = version >= "4" and package in ("gymnasium_robotics", "metaworld", "shimmy")
     return f"; it may not support MuJoCo {version}: pip install 'mujoco<4'" if fails else ""
