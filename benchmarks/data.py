@@ -4,10 +4,11 @@
     python benchmarks/data.py --pages
 
 The first command writes docs/data/off_policy.csv, a row for each evaluation of the completed runs
-in the given directories of runs and sweeps: `return` is the mean of its episodes, `wall_s` the
-seconds since the start of the run, and `core_s` is `wall_s` times the cores that the run could use.
-Settings that distinguish runs of one algorithm on one task have columns. --pages draws all tables
-and figures again. In a page a table stands between these two lines:
+in the given directories of runs and sweeps; --add keeps the file's rows of other runs. `return` is
+the mean of an evaluation's episodes, `wall_s` the seconds since the start of the run, and `core_s`
+is `wall_s` times the cores that the run could use. Settings that distinguish runs of one algorithm
+on one task have columns. --pages draws all tables and figures again. In a page a table stands
+between these two lines:
 
     <!-- table: returns off_policy ppo HalfCheetah,Hopper=100000,200000 published=PPO:Tianshou -->
     <!-- end -->
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("name", nargs="?", help="the file to write is docs/data/NAME.csv")
     parser.add_argument("runs", nargs="*", type=Path, help="directories of runs and of sweeps")
+    parser.add_argument("--add", action="store_true", help="keep the file's rows of other runs")
     parser.add_argument("--pages", action="store_true", help="draw tables and figures again")
     options = parser.parse_args(arguments)
     if bool(options.name) != bool(options.runs) or not (options.name or options.pages):
@@ -65,16 +67,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def act() -> None:
         if options.name:
-            write_data(DOCS / "data" / f"{options.name}.csv", options.runs)
+            write_data(DOCS / "data" / f"{options.name}.csv", options.runs, add=options.add)
         if options.pages:
             draw_pages()
 
     return cli.guard("data", act)
 
 
-def write_data(file: Path, paths: Sequence[Path]) -> None:
-    """Writes the evaluations; raises BadInputError if the file would be too large."""
+def write_data(file: Path, paths: Sequence[Path], *, add: bool = False) -> None:
+    """Writes the evaluations; with `add` the file's rows of other runs stay.
+
+    Raises BadInputError if the file would be too large, or has columns for other settings.
+    """
     rows, left_out = evaluations(paths)
+    if add:
+        if [*(known := _read(file))] != [*rows]:
+            raise BadInputError(f"{file} has columns for other settings: give all its runs again")
+        rows = _in_order(pd.concat([known[~known["run"].isin(rows["run"])], rows]))
     text = rows.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     if len(text) >= MOST_BYTES:
         raise BadInputError(f"{file} would have {len(text):,} of {MOST_BYTES:,} bytes: divide it")
@@ -113,12 +122,21 @@ def evaluations(paths: Sequence[Path]) -> tuple[pd.DataFrame, list[LeftOut]]:
     rows = sweep.evaluations[["run", "env_steps", "return_mean", "wall_s"]].astype({"run": str})
     rows = rows.drop_duplicates(["run", "env_steps"], keep="last").merge(facts, on="run")
     rows["return"], rows["core_s"] = rows["return_mean"], rows["wall_s"] * rows["cores"]
-    order = ["env", "algo", *settings, "seed", "env_steps"]
-    same = rows[rows.duplicated(order, keep=False)]["run"].unique()
+    return _in_order(rows[[*FIRST, *settings, *LAST]]), left_out
+
+
+def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
+    order = [
+        "env",
+        "algo",
+        *(key for key in rows if key not in (*FIRST, *LAST)),
+        "seed",
+        "env_steps",
+    ]
+    same = rows[rows.astype({"seed": str}).duplicated(order, keep=False)]["run"].unique()
     if len(same):
         raise BadInputError(f"the same settings and seed: {', '.join(same)}; leave out all but one")
-    rows = rows.sort_values(order, key=lambda column: column.map(groups.sort_key))
-    return rows[[*FIRST, *settings, *LAST]], left_out
+    return rows.sort_values(order, key=lambda column: column.map(groups.sort_key))
 
 
 def _facts(run: Run, settings: Sequence[str]) -> dict[str, object]:

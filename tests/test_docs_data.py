@@ -85,6 +85,20 @@ def test_tables_by_hand(docs):
     assert table("returns none Hopper=1e5") == ["Not measured yet."]
 
 
+def test_rows_of_further_runs_are_added(docs, tmp_path, capsys):
+    file, names = docs / "data" / "new.csv", ["one", "other"]
+    one, other = [write_sweep(tmp_path / name, [Job(seed=i)]) for i, name in enumerate(names)]
+    assert data.main(["new", str(other)]) == 0
+    first = file.read_text()
+    for _ in range(2):  # the second time nothing changes
+        assert data.main(["new", str(one), "--add"]) == 0
+    rows = file.read_text().splitlines(keepends=True)
+    assert [row[:5] for row in rows[1:]] == ["one/0"] * 3 + ["other"] * 3
+    assert "".join([rows[0], *rows[4:]]) == first
+    assert data.main(["mine", str(one), "--add"]) == 2
+    assert "columns for other settings" in capsys.readouterr().err
+
+
 def test_runs_become_data_and_pages(docs, tmp_path, capsys):
     jobs = [Job(n=2, seed=1), Job(), Job(seed=2, state="running")]
     sweep = write_sweep(tmp_path / "sweep", jobs)
