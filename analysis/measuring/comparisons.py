@@ -70,7 +70,7 @@ def question(sweep: Sweep, by: str | None) -> Question:
     """The question for `--by KEY=A,B`, `--by KEY`, or nothing: then the first key that varies.
 
     Where KEY has more than two values, A is the first and B the last. Several directories vary in
-    the key `sweep`. Numbers of workers and tasks are taken only when nothing else varies.
+    the key `sweep`. Tasks and numbers of workers become the key only when nothing else varies.
 
     Raises BadInputError if there are no two such values.
     """
@@ -215,8 +215,8 @@ def compare(
     """Compares a quantity in each pairing that has it on both sides, and overall.
 
     With `blocks`, runs with the same seed ran in the same block of time, as in one sweep, and their
-    times are paired. What is learned is paired where `Pairing.same_start`. `starts` holds each
-    run's first return, for `scaled`.
+    times are paired. What is learned is paired where `Pairing.same_start` is true. `starts` holds
+    each run's first return, for `scaled`.
     """
     samples = _samples(quantity, pairings)
     tasks: dict[str, Sides] = {}
@@ -391,7 +391,7 @@ def _log_ratios(tasks: Mapping[str, Sides]) -> dict[str, Estimate]:
 
 
 def sides(a: Seeded, b: Seeded, *, shared: bool) -> Sides:
-    """The two samples, paired by seed if the seeds are the same and `shared` by learning."""
+    """The two samples, paired by seed if `shared` and the seeds are the same."""
     paired = shared and set(a) == set(b)
     partners = [b[key] for key in a] if paired else list(b.values())
     return Sides(np.array(list(a.values()), float), np.array(partners, float), paired)
@@ -400,11 +400,11 @@ def sides(a: Seeded, b: Seeded, *, shared: bool) -> Sides:
 def merged(samples: Sequence[tuple[Seeded, Seeded]]) -> dict[int, tuple[Seeded, Seeded]]:
     """Puts samples together that hold the same runs again, so that each run counts once.
 
-    Learning is the same for every number of samplers, so runs of `sampler.n` 1 and 2 hold the
-    same returns for the same seed. Samples are merged where all seeds that a side shares agree
-    exactly; one side is enough, as runs without lag can stand beside free-running ones. A run
-    that is not there yet is a further run of its seed. The key of a merged sample is the index of
-    its first one.
+    Learning is the same for every number of samplers, so runs of `sampler.n` 1 and 2 hold the same
+    returns for the same seed. Samples are merged where all seeds that a side shares agree exactly;
+    one side is enough, because the other may be free-running, and then never agrees. A run with a
+    new value is a further run of its seed. The key of a merged sample is the index of its first
+    one.
     """
 
     def agree(old: Seeded, new: Seeded) -> bool:

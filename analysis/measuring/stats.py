@@ -53,8 +53,8 @@ def mean_bounds(x: FloatArray, *, positive: bool = False) -> tuple[FloatArray, F
 
     Args:
         x: the sample, along the first axis; both ends are NaN where it has one or two values.
-        positive: of the logarithm, to the first order, mean x exp(-+ t s / (mean sqrt(n))), so that
-            the interval of a time stays above zero.
+        positive: take the interval of the logarithm, to the first order: mean * exp(-+ t s / (mean
+            sqrt(n))), so that the interval of a time stays above zero.
     """
     n, mean = len(x), np.asarray(x.mean(axis=0))
     if n < 2:
@@ -74,8 +74,8 @@ def mean_interval(x: npt.ArrayLike) -> Interval:
 def mean_draws(x: FloatArray, rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
     """[draws] of the mean of positive values: normal in the logarithm, with the standard error.
 
-    To be stretched by Student's t over the normal. For other values, and for a single one, all
-    draws are the mean.
+    The caller stretches them by the ratio of Student's t to the normal. For other values, and for a
+    single one, all draws are the mean.
     """
     mean = float(x.mean())
     if x.size < 2 or mean <= 0:
@@ -102,9 +102,9 @@ def student(dof: float) -> float:
 
 
 def one_variance(squares: FloatArray, dof: FloatArray) -> bool:
-    """Whether Bartlett's test (1937) does not reject at 5% that samples have one variance.
+    """False if Bartlett's test (1937) rejects at 5% that samples have one variance.
 
-    Given are their sums of squares, and degrees of freedom, of which one or less tell nothing.
+    Takes their sums of squares and degrees of freedom; one degree or less tells nothing.
     """
     from scipy.special import chdtrc
 
@@ -128,7 +128,8 @@ def interval_bounds(
 
     Args:
         draws: [draws, ...] bootstrap draws of the statistic; both ends have the shape [...].
-        n: the resampled values, infinity for draws of the full width; for one the ends are NaN.
+        n: the number of resampled values, infinity for draws that are not too narrow; for one value
+            the ends are NaN.
         dof: the degrees of freedom of the spread, where several samples share it; else n - 1.
     """
     draws = np.asarray(draws, float)
@@ -183,7 +184,7 @@ class Estimate(NamedTuple):
         return student(self.dof) * math.sqrt(self.variance) if self.variance != 0 else 0.0
 
     def interval(self, of: Callable[[float], float] = float) -> Interval:
-        """`of` the value, with `of` its bounds."""
+        """The value and its bounds, each passed through the function `of`."""
         ends = self.value - self.reach, self.value + self.reach
         return Interval(of(self.value), *(x if math.isnan(x) else of(x) for x in ends))
 
@@ -234,9 +235,9 @@ def pooled_log_ratios(
     """`log_ratio` of every task, where all runs share one relative variance, as speeds do.
 
     The variance of a run is pooled over all tasks and both sides; its degrees of freedom are the
-    sum over them. Where all tasks are paired it is the variance of the pairs' differences. That of
-    `like` is taken in its place; runs of these samples may depend on each other, so the degrees of
-    freedom are at most those of `tasks`.
+    sum over them. Where all tasks are paired it is the variance of the pairs' differences. If
+    `like` is given, its variance is used instead; the runs of `like` may depend on each other, so
+    the degrees of freedom are at most those of `tasks`.
     """
     paired = all(both.paired for both in (*tasks, *(like or ())))
 
@@ -275,13 +276,13 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
 
     On a task it is the share of all pairs of runs, which is Mann and Whitney's statistic; over
     several tasks it is the mean (Agarwal et al. 2021, "Deep reinforcement learning at the edge of
-    the statistical precipice", section 4.3). Its interval holds every probability p that is at
-    most t standard deviations away, where the deviation is the one that p itself implies: the
-    score interval of Newcombe (2006, "Confidence intervals for an effect size measure based on the
-    Mann-Whitney statistic, part 2", method 5), with Student's t for few runs and p on every task.
-    Unlike a bootstrap's it does not shrink to a point where one side wins every pair. A single
-    run a side has no interval, and neither have identical sides. All pairs of runs of a task count,
-    paired or not; without `higher`, lower is better, as for seconds.
+    the statistical precipice", section 4.3). Its interval holds every probability p that is at most
+    t standard deviations from the estimate, where the deviation is the one that p itself implies:
+    the score interval of Newcombe (2006, "Confidence intervals for an effect size measure based on
+    the Mann-Whitney statistic, part 2", method 5), with Student's t for few runs and p on every
+    task. Unlike a bootstrap's, it does not collapse to a point if one side wins every pair. A
+    single run a side has no interval, and neither have identical sides. All pairs of runs of a task
+    count, paired or not; without `higher`, lower is better, as for seconds.
     """
     sign = 1 if higher else -1
     won = [(np.sign(both.b[:, None] - both.a) * sign + 1).mean() / 2 for both in tasks]

@@ -19,7 +19,7 @@ AGENT = "agent"
 def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
     """sweep.iterations without the compiler's time in wall_s, iteration_s and other_s.
 
-    The wall clock of an iteration loses all compiling of its run so far. What the compiler takes
+    The wall clock of an iteration excludes all compiling of its run so far. What the compiler takes
     depends on what it finds in its cache, so a first run would look slower than the next one. A run
     that was resumed has started twice: its wall clock keeps the first start only. `core_s` is the
     wall clock times the run's cores, `round_steps` the environment steps of an iteration.
@@ -101,8 +101,8 @@ def timing_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -
     """The rows of sweep.timing whose time lies after the warm-up, without the compiler's time.
 
     A sampler's row starts where its last rollout was handed over, so its first rows after the
-    warm-up still include waiting for the warm-up's end, and of waiting for the compiler: one row in
-    lock-step, one more for each round of lag or free slot. They are left out. With `compiling`
+    warm-up still include waiting for the warm-up's end or the compiler: one row in lock-step, one
+    more for each round of lag or, free-running, for each slot. They are left out. With `compiling`
     the compiler's time stays in.
     """
     frame = sweep.timing
@@ -172,11 +172,11 @@ def seconds_per_run(
     """[1] The seconds of `unit_of(sweep)` steps of each run, over all its iterations in `frame`.
 
     `frame` holds the rows of sweep.iterations that count. Collection takes `collect_s` in
-    lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round.
-    Free-running it is the throughput, steps that arrived by wall clock: all of the iteration, in
-    which the learned and the dropped steps arrived, and in which samplers also wait for free slots.
-    Without that waiting (`busy`), a rollout is a sampler's share of a nominal round, so n samplers
-    collect `batch_size` steps in the mean time of a rollout.
+    lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round. For
+    free-running samplers it is all of the iteration's wall clock per step that arrived, learned or
+    dropped; their waiting for free slots counts. Without that waiting (`busy`), a rollout is a
+    sampler's share of a nominal round, so n samplers collect `batch_size` steps in the average time
+    of a rollout.
     """
     require(frame, column)
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]

@@ -53,7 +53,7 @@ def student_t(dof: int) -> float:
     """The t beyond which Student's distribution with `dof` degrees has 2.5% at each end.
 
     Abramowitz & Stegun 1964, eq. 26.7.3 and 26.7.4, for θ = arctan(t / sqrt(dof)): the probability
-    of values within -+ t grows with θ, which is found by halving.
+    of values within -+ t grows with θ, so θ is found by bisection.
     """
     low, high = 0.0, math.pi / 2
     for _ in range(60):

@@ -18,8 +18,8 @@ from walle.types import AnyArray, FloatArray, IntArray
 class LaneBlock(NamedTuple):
     """L lanes before a round.
 
-    `state` may be older than the lanes: then `actions` are those since, and lead from it to here.
-    Without a state, `actions` are all since the first episodes started.
+    `state` may be older than the lanes: `actions` are then those taken since, and lead from `state`
+    to the lanes. Without a state, `actions` are all since the first episodes started.
     """
 
     numbers: IntArray  # [L] the lanes' numbers in the run
@@ -99,7 +99,7 @@ class LaneBook:
         self._blocks, self._saved = list(starts), saved
 
     def advance(self, sampler: int, slot: Slot) -> None:
-        """Records the rollout in `slot`, the sampler's next one."""
+        """Records the sampler's next rollout, which is in `slot`."""
         self._blocks[sampler] = self.after(sampler, [slot])
 
     def round(self, sampler: int) -> int:

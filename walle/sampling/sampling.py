@@ -32,7 +32,7 @@ class Replacement(NamedTuple):
 
 
 class NodesInUse(NamedTuple):
-    """The nodes of a cluster that collect from a round on, as run.json lists them."""
+    """The nodes of a cluster that collect from a given round onwards, as run.json lists them."""
 
     round: int  # the first round
     # name, address, number of samplers, processor and cores of each node

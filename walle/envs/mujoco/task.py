@@ -76,7 +76,7 @@ class Task(ABC):
 
 @dataclass(kw_only=True)
 class GymnasiumTask(Task):
-    """A task that Gymnasium has too, with the same constructor arguments as dataclass fields."""
+    """A task that Gymnasium has too; its dataclass fields are Gymnasium's constructor arguments."""
 
     xml_file: str  # a path beginning with `/`, `.` or `~`, or a model that Gymnasium ships
     frame_skip: int
@@ -88,8 +88,8 @@ class GymnasiumTask(Task):
 def near_rest(task: Task, random: np.random.Generator, scale: float, *, normal: bool) -> State:
     """The model's initial state with noise on every position and velocity.
 
-    Positions get uniform noise in [-scale, scale); velocities the same, or with `normal` noise of
-    standard deviation `scale`.
+    Positions get uniform noise in [-scale, scale); velocities the same, or, if `normal`, Gaussian
+    noise of standard deviation `scale`.
     """
     nq, nv = len(task.rest), task.model.nv
     if normal:
