@@ -232,12 +232,14 @@ def _figure(
     right.plot([], [], "o", ms=9, mfc="none", color=style.PAPER_GREY, label="more gain nothing")
     ideal = min(max(numbers), max(p.speedup(base).value for mine in modes.values() for p in mine))
     right.plot([1, ideal], [1, ideal], color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
+    measured = False
     for _, setup, rows in round_model.read_rounds(sweep, warmup):
         there = (setup.learners, setup.cores, 1) == (first.learners, first.cores, first.machines)
         if there and (mode := _mode(setup.max_lag)) in looks:
             round_s = mean_interval(first.round_steps * rows["round_s"] / rows["steps"])
             style.point(left, setup.samplers, round_s, looks[mode], hollow=True)
-    if any(line.get_marker() == "o" for line in left.get_lines()):
+            measured = True
+    if measured:
         style.explain_hollow(left, "measured")
     left.set_ylabel(f"iteration (s)\nper round of {first.round_steps:,} steps")
     right.set_ylabel("end-to-end speedup")
