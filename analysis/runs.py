@@ -122,9 +122,14 @@ class Run:
 
     @property
     def oversubscribed(self) -> bool:
-        """Whether the run's busy processes outnumbered its cores."""
+        """Whether the run's busy processes and threads outnumbered its cores.
+
+        In lock-step samplers and learners take turns; else they work together.
+        """
         samplers = int(self.config.get("sampler.n", 1))
-        return 0 < self.cores < samplers + (self.mode != LOCK_STEP)
+        threads = int(self.config.get("learner.n", 1)) * int(self.config.get("learner.threads", 1))
+        busy = max(samplers, threads) if self.mode == LOCK_STEP else samplers + threads
+        return 0 < self.cores < busy
 
 
 def newest(root: str | Path = "multirun") -> Path:

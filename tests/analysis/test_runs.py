@@ -227,6 +227,23 @@ def test_cores_of_pinned_runs(tmp_path: Path) -> None:
     assert sweep.cores == 6
 
 
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (Job(n=2, learners=2, cores=2), False),  # they take turns
+        (Job(n=3, learners=1, cores=2), True),
+        (Job(n=1, learners=4, cores=2), True),
+        (Job(n=1, learners=1, cores=2, max_lag=1), False),
+        (Job(n=1, learners=2, cores=2, max_lag=None), True),
+    ],
+)
+def test_oversubscribed_runs_have_more_busy_processes_than_cores(
+    tmp_path: Path, job: Job, expected: bool
+) -> None:
+    (run,) = load(write_sweep(tmp_path / "s", [job])).runs
+    assert run.oversubscribed is expected
+
+
 def test_the_synthetic_time_is_amdahls() -> None:
     assert collect_seconds(Job(n=4, collect_1_s=2.0, serial=0.1)) == pytest.approx(2 * 0.325)
 

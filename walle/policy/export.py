@@ -43,7 +43,7 @@ Program = Callable[[Mapping[str, Tensor]], Sequence[Any]]
 
 
 class ActingModule(torch.nn.Module):
-    """The likeliest actions of a policy as a function of tensors alone.
+    """The actions of a policy without noise, as a function of tensors alone.
 
     It maps raw observations [N, O] to actions [N, *A] in the environment's units. With a memory the
     state [N, S] is a second argument, and the next state a second result.
