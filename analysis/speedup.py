@@ -3,8 +3,8 @@
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
 steps and without the warm-up iterations. If the launcher ran the sweep in blocks, ratios are taken
 within each block. Each task has a panel. With --end-to-end another panel shows which parts of a
-round samplers and learners divide in lock-step, t(N, L) = serial + collect / N + learn / L; for
-numbers that were not run, see `walle plan`. Intervals are 95% intervals over seeds or blocks.
+round are divided by samplers and learners in lock-step, t(N, L) = serial + collect / N + learn / L;
+for numbers that were not run, see `walle plan`. Intervals are 95% intervals over seeds or blocks.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ main = cli.command("speedup", study, __doc__, FLAGS)
 def speedups(cells: list[groups.Cell]) -> list[Speedup]:
     """The speedup of every cell of one line over the cell with the fewest workers, the base.
 
-    The base's own speedup is exactly 1; the uncertainty of its time is in all other speedups: a
-    Student's t in the logarithm, whose variance is the sum of both cells' variances.
+    The base's own speedup is exactly 1; the uncertainty of its time is in all others: their
+    intervals are Student's t of the logarithm, with the sum of the variances of cell and base.
     """
     base = min(cells, key=lambda cell: float(cell.by))
     base_s: dict[str, list[float]] = {}

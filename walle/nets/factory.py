@@ -30,7 +30,7 @@ class HasSpaces(Protocol):
 
     @property
     def action_space(self) -> ActionSpace:
-        """The actions of the policy: before they are rescaled, discrete ones from 0."""
+        """The policy's actions: not yet rescaled; discrete ones count from 0."""
 
 
 class Memory(NamedTuple):
@@ -120,7 +120,7 @@ class NetSettings(NamedTuple):
                 )
 
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
-        """Makes the convolutions of net=cnn; refuses images and convolutions without each other."""
+        """Makes the convolutions of net=cnn; refuses images without them, and the reverse."""
         layout = layout_of(spaces.observation_space)
         if layout.images and not self.image_features:
             shapes = " and ".join("x".join(map(str, image.shape)) for image in layout.images)
@@ -206,7 +206,7 @@ class PolicySpec(NamedTuple):
     exploration: float = 0.0  # standard deviation of a deterministic policy's noise
 
     def values(self) -> dict[str, Any]:
-        """All but the spaces as numbers, texts and lists, as a checkpoint stores them."""
+        """All but the spaces, in the numbers, texts and lists that a checkpoint stores."""
         return {"kind": self.kind, "net": self.net.values(), "exploration": self.exploration}
 
     def __call__(self) -> Any:

@@ -52,7 +52,7 @@ class Spaces(NamedTuple):
     """The observations that a policy takes, and the actions of its environment in one dimension.
 
     `first_action` is added to discrete actions, which policies count from 0. `shape` is the shape
-    of the environment's own actions; None if it is the same.
+    of the environment's own actions; None if that of `action`.
     """
 
     observation: gym.spaces.Box

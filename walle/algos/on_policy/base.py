@@ -1,4 +1,4 @@
-"""The common part of the on-policy algorithms, which learn from each round once."""
+"""The common part of the on-policy algorithms, which learn from one round at a time."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class OnPolicy(ABC):
 
     @abstractmethod
     def parts(self) -> Sequence[engines.Part]:
-        """The parts of learning that can leave eager PyTorch."""
+        """The parts of learning that can be compiled or run in C++."""
 
     def optimizers(self) -> Sequence[Divisible]:
         """The optimizers that several learners can share."""
@@ -341,7 +341,7 @@ class OnPolicyActorCritic(OnPolicy):
     ) -> RowBatch:
         """The round's rows, with advantages from the critic in `vector`.
 
-        `old_value` is the value estimate of the round's first batch; None for the first batch.
+        `old_value` is the value estimate of the round's first batch; None when making that batch.
         """
         featured = self.rows.with_features(self.networks.split(vector)[0], experience)
         value_of = self.networks.value_function(vector)

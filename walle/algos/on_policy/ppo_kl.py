@@ -18,12 +18,12 @@ Departures from Batch PPO (Hafner et al. 2017 and its code), with sweeps/batch_p
     - β changes where the KL divergence is twice or half its target instead of 1.3 or 0.7 times, and
       is bounded; the step size adapts, and a round's steps end early;
     - the value function learns from two rounds; its loss has no factor of 1/2;
-    - a round is a number of steps instead of a number of whole episodes: an episode that it cuts
-      bootstraps; initial weights are `walle`'s.
+    - a round is a number of steps instead of a number of whole episodes: an episode that it cuts is
+      bootstrapped; initial weights are `walle`'s.
 
-Departures from the penalty of Schulman et al. 2017, section 4: β changes by 1.5 instead of 2, where
-the KL divergence is twice or half its target instead of 1.5 times; there is the squared excess; the
-policy's steps are full-batch.
+Departures from the penalty of Schulman et al. 2017, section 4: β changes by a factor of 1.5 instead
+of 2, where the KL divergence is twice or half its target instead of 1.5 times; the squared excess
+is added; the policy's steps are full-batch.
 
 examples/wall_e_2018 has the networks, initial weights, step sizes and AMSGrad of WALL-E's code.
 """
@@ -84,9 +84,9 @@ class PPOKLBatch(NamedTuple):
 def adapt(beta: float, rate: float, kl: float, target: float) -> tuple[float, float]:
     """The next round's penalty weight β and step-size multiplier.
 
-    KL > 2 target: β is multiplied by 1.5, up to 35; if β > 30 now, the multiplier is divided by 1.5
-    while it is above 0.1. KL < target / 2: β is divided by 1.5, down to 1/35; if β < 1/30 now, the
-    multiplier is multiplied by 1.5 while it is below 10.
+    KL > 2 target: β is multiplied by 1.5, up to 35; if β is then > 30 and the multiplier > 0.1, the
+    multiplier is divided by 1.5. KL < target / 2: β is divided by 1.5, down to 1/35; if β is then <
+    1/30 and the multiplier < 10, the multiplier is multiplied by 1.5.
     """
     if kl > 2 * target:
         beta = min(BETA_MAX, STEP * beta)
@@ -137,7 +137,8 @@ class PPOKL(OnPolicy):
     def optimizers(self) -> Sequence[Divisible]:
         """The value function's optimizer.
 
-        In PyTorch every learner takes the policy's steps, whose loss is not a mean over the rows.
+        In PyTorch every learner takes the policy's steps, because their loss is not a mean over the
+        rows.
         """
         return self.value.optimizers()
 

@@ -38,7 +38,7 @@ _DRAWING |= {"render_mode", "visual_options", "width"}
 
 
 def why_not(spec: EnvSpec) -> str | None:
-    """Why MuJoCo lanes would have different results for `spec`; None if they would not."""
+    """Why the results of MuJoCo lanes would differ from those of `spec`; None if they would not."""
     if find_robot(spec.id) is not None:
         if spec.wrappers:
             raise ConfigError(

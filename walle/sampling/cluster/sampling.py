@@ -76,7 +76,7 @@ class Plan:
     patience: Patience  # when samplers are replaced, and nodes set aside
 
     def start(self, tasks: Sequence[SamplerTask]) -> Start:
-        """Arguments of a pool. The node replaces silent samplers before the agent drops it."""
+        """Arguments of a pool: a node replaces silent samplers before the agent drops the node."""
         shapes = [self.shape(len(task.lanes)) for task in tasks]
         limit_s, pin = self.patience.timeout_s, self.task.core is not None
         patience = self.patience._replace(timeout_s=limit_s and limit_s / 3)
@@ -112,7 +112,7 @@ class Pool:
 class Pools:
     """All samplers of the run on all nodes; tracks due rollouts and the lanes' rounds.
 
-    They are dealt between rounds, and moved when a node is lost.
+    Lanes are dealt between rounds, and samplers moved when a node is lost.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -125,7 +125,7 @@ class Pools:
         self._incarnations = 0
 
     def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
-        """Deals all lanes, which must stand before the same round, to the nodes.
+        """Deals all lanes, which must have the same next round, to the nodes.
 
         Pools whose samplers would not change stay. A node can have `most[node]` samplers; returns
         each node's number of samplers. `round_` is the next round.
@@ -183,7 +183,7 @@ class Pools:
         return min((self._owed(i) for pool in lost for i in pool.samplers), default=None)
 
     def keep(self, slots: Sequence[Slot], pool: Pool, requested_ns: int) -> None:
-        """Keeps the rollouts, as `copied`, of a pool's oldest outstanding round.
+        """Keeps the rollouts, made by `node.copied`, of a pool's oldest outstanding round.
 
         The round was requested at `requested_ns` on this process's clock.
         """
@@ -206,7 +206,7 @@ class Pools:
 class Request(NamedTuple):
     """A round that was requested from a pool, and when.
 
-    Any result under its reference answers it: Ray runs a call at most once.
+    Whatever result its reference has is the answer: Ray runs a call at most once.
     """
 
     round: int
