@@ -3,11 +3,11 @@
 Final returns (evaluations at the end, if all runs have one, else returns in training over the last
 tenth of the steps) are scaled to scores for each environment: 0 is the mean return of the first
 training episodes of its runs, 1 the best mean final return of any value of --by. The left panel
-shows the interquartile mean of the scores of each value, the right panel the share of runs with at
-least a score. Both have 95% bootstrap intervals, stratified by environment, with the degrees of
-freedom of all environments together. Runs that differ in more than --by, environment and seed, such
-as two algorithms, are entries of their own. An environment in which no value ends above the start
-has no scores and is left out.
+shows the interquartile mean of the scores of each value, the right panel shows the share of runs
+with at least each score. Both have 95% bootstrap intervals, stratified by environment, with the
+degrees of freedom of all environments together. Runs that differ in more than --by, environment and
+seed, such as two algorithms, are separate entries. An environment in which no value of --by ends
+above the start has no scores and is left out.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ main = cli.command("across_tasks", study, __doc__, FLAGS)
 def score_matrices(
     sweep: Sweep, by: str, y: str | None = None
 ) -> tuple[list[str], dict[str, stats.FloatArray], str]:
-    """The tasks with scores; [runs, tasks] of scores of each entry with returns in all; the source.
+    """The tasks with scores; scores [runs, tasks] of each entry with returns in all; the source.
 
-    An entry is a value of `by` and, where runs differ in more than that, the task and the seed,
-    what else they differ in. Entries that learnt the same are one. Where a task has more runs than
-    another, its further runs are left out and noted.
+    An entry is a value of `by`, together with whatever else runs differ in besides the task and the
+    seed. Entries that learnt the same are merged. If a task has more runs than another, its further
+    runs are left out and noted.
 
     Raises BadInputError if the sweep has one task only, or no scores.
     """
@@ -139,7 +139,7 @@ def _design(sweep: Sweep, by: str) -> pd.DataFrame:
 
 
 def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[str, list[str]]]:
-    """The usable runs of each task, for every entry of the figure; identical entries are one."""
+    """The usable runs of each task, for every entry of the figure; identical ones are merged."""
     tasks = {run.name: task_of(run) for run in sweep.runs}
     named: dict[str, dict[str, list[str]]] = {}
     lines: dict[str, str] = {}
@@ -160,7 +160,7 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
 
 
 def profile(matrix: stats.FloatArray) -> stats.FloatArray:
-    """[thresholds]: the percentage of all entries that are at least the threshold."""
+    """[thresholds]: the percentage of all scores that are at least the threshold."""
     return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
 
 

@@ -5,9 +5,9 @@
 
 Differences (B - A) and ratios (B / A) have 95% intervals, per task and overall; beside them stands
 the probability that a run of B is better than one of A. Final scores are evaluations at the end, if
-all runs have one, else returns in training over the same steps. Runs of the same seed are paired
-where learning shares the seed: the same algorithm, network and environment. Speeds are compared as
-speedups are: within blocks, where the launcher measured in blocks.
+all runs have one, else returns in training over the same steps. Runs of the same seed are paired if
+learning shares the seed: with the same algorithm, network and environment. Speeds are compared as
+speedups are: within blocks if the launcher measured in blocks.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FLAGS = {
     },
 }
 Tasks = dict[str, tuple[set[str], set[str]]]  # the runs of A and of B, with any number of workers
-Intervals = Mapping[str, stats.Interval]  # by the label of their row
+Intervals = Mapping[str, stats.Interval]  # by the label of the row
 
 
 def study(
@@ -147,7 +147,7 @@ def _scores(
 
 
 def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, list[str]]:
-    """Seconds to a return of each task: `given`, or 90% of the way that every run went."""
+    """Seconds to a return on each task: `given`, or 90% of the rise that every run reached."""
     iterations = scores.with_training(sweep, wall_clock.clock(sweep))
     returns = groups.column_per_run(iterations, scores.TRAINING)
     per_run: dict[str, float] = {}
@@ -186,7 +186,7 @@ def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, l
 def _verdict(
     of_quantity: list[Comparison], pairings: list[comparisons.Pairing], a: str, b: str
 ) -> str:
-    last = of_quantity[-1]  # `overall` where there are several
+    last = of_quantity[-1]  # `overall` if there are several
     name, several = last.of.name.capitalize(), len(last.tasks) > 1
     if all(comparison.identical for comparison in of_quantity):
         return f"{name}: {a} and {b} are identical in every run."

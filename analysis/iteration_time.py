@@ -1,6 +1,6 @@
 """Draws the seconds that steps take to collect or to learn from, against the workers.
 
-Each task has a panel. Without --by the axis is `sampler.n` where it varies, else what varies.
+Each task has a panel. Without --by the x axis is `sampler.n` if it varies, else what varies.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def study(
                 interval, hollow = cell.interval(positive=True), cell.oversubscribed
                 dots = cell.per_run if cell.runs > 1 else ()
                 style.point(axes, beside[cell.by], interval, look, hollow=hollow, dots=dots)
-            if numeric:  # joined where the values between them mean something
+            if numeric:  # joined by lines: the values between them mean something
                 x, y = [beside[cell.by] for cell in group], [cell.mean for cell in group]
                 axes.plot(x, y, color=look.color, linestyle=look.dash, lw=1)
             dash = look.dash if numeric else "none"

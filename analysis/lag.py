@@ -1,11 +1,11 @@
 """Draws the policy lag of the rollouts, and the speed that comes with it.
 
-The left panel shows the distribution of the lag, averaged over an iteration's rollouts, where it
+The left panel shows the distribution of the lag, averaged over an iteration's rollouts, if the lag
 varies. The other panels show environment steps per second for each task and value of --by; small
-dots are seeds. The table has the final return too (the evaluation at the end where all runs have
-one, else the return in training over the last tenth of the steps), and compares an iteration's time
-with the longer of collecting and learning: the ratio is 1 for perfect overlap, and 2 for lock-step
-where collecting and learning take the same time.
+dots are seeds. The table has the final return too (the evaluation at the end if all runs have one,
+else the return in training over the last tenth of the steps), and compares an iteration's time with
+the longer of collecting and learning: the ratio is 1 for perfect overlap, and 2 for lock-step if
+collecting and learning take the same time.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Measured = list[tuple[groups.Cell, stats.Interval]]
 def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     """Distribution of the lag and steps per second for each value of `by`.
 
-    By default `by` is `sampler.max_lag` where it varies, else what varies, see `axis_of`. A lag
-    that is the same in all iterations is no distribution: it has a sentence and no panel.
+    By default `by` is `sampler.max_lag` if it varies, else what varies, see `axis_of`. A lag that
+    is the same in all iterations is no distribution: it gets a sentence and no panel.
     """
     default = MAX_LAG if MAX_LAG in sweep.varying else groups.axis_of(sweep)
     by = groups.resolve_key(sweep, by) if by else default
@@ -93,14 +93,14 @@ main = cli.command("lag", study, __doc__)
 
 
 def _values(frame: pd.DataFrame, cell: groups.Cell, column: str) -> stats.FloatArray:
-    """The values of a column of all runs of a cell."""
+    """The values of a column in all runs of a cell."""
     return frame.loc[frame["run"].isin(cell.names), column].dropna().to_numpy(float)
 
 
 def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, stats.FloatArray]:
-    """The time of an iteration of each run over the longer of its means of collecting and learning.
+    """Each run's iteration time, divided by the longer of its mean times to collect and to learn.
 
-    Of collecting the slowest sampler's time counts, see `seconds_per_run`. Runs without values of
+    For collecting, the slowest sampler's time counts, see `seconds_per_run`. Runs without values of
     `collect_s` or of `learn_s` are left out.
     """
     if not {"collect_s", "learn_s", "env_steps"} <= set(frame):
@@ -116,7 +116,7 @@ def _over_longer(sweep: Sweep, frame: pd.DataFrame) -> dict[str, stats.FloatArra
 
 
 def _figure(sweep: Sweep, by: str, lags: Lags, rates: Measured) -> style.Figure:
-    """The distribution of the lag where it varies; then the speed in a panel for each task."""
+    """The distribution of the lag if it varies; then the speed in a panel for each task."""
     cells, varying = [cell for cell, _ in lags], [lag for lag in lags if np.ptp(lag[1]) > 0]
     tasks = labels.panels(sweep, cells)
     names = list(dict.fromkeys(name for mine in tasks.values() for name in mine))
@@ -124,7 +124,7 @@ def _figure(sweep: Sweep, by: str, lags: Lags, rates: Measured) -> style.Figure:
     task_of = {run.name: labels.task_of(run) for run in sweep.runs}
 
     def look_of(cell: groups.Cell) -> style.Look:
-        """One for each line, or for each value of the axis where there is one line."""
+        """One look for each line; with a single line, one for each value of the axis."""
         name = labels.without_task(cell.line, task_of[cell.names[0]])
         return style.look(values_of_by.index(cell.by) if len(names) == 1 else names.index(name))
 

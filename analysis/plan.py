@@ -27,8 +27,8 @@ from walle.analysis.writing.format import counted
 
 COUNT = partial(cli.whole_number, least=1)
 SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
-ENOUGH, SHOWN = 1.05, 3  # the gain that more samplers or a change need; changes in a sentence
-HALF = 0.5  # a share of learning from which on learning is the place to save
+ENOUGH, SHOWN = 1.05, 3  # the least gain for more samplers or a change; the most changes named
+HALF = 0.5  # from this share of learning on, learning is the place to save
 _SPEEDUP = ["speedup", "speedup_low", "speedup_high"]
 SUMMARY = ["mode", "samplers", "iteration_s", "learn_share", *_SPEEDUP, "core_hours_per_million"]
 

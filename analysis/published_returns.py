@@ -3,11 +3,11 @@
 `end of training` is the mean return in training, with exploration noise, over the last tenth of the
 steps; `evaluation at the end` is without noise. `best evaluation` is the highest point of the mean
 curve of the evaluations, without exploration noise; `best stochastic evaluation` (with
-`eval.stochastic=true`) is the same of the evaluations that draw actions. A published return is
-compared with the number that was measured like it, by the probability that a seed of ours is above
-one of theirs. All bars are 95% intervals of the mean (Student's t, from the standard deviation over
-seeds), and end where returns are impossible; small dots are seeds. A hollow marker has another
-number of environment steps than the runs at their end; the table has the steps.
+`eval.stochastic=true`) is the same of the evaluations that sample actions. A published return is
+compared with our number that was measured in the same way, by the probability that a seed of ours
+is above one of theirs. All bars are 95% intervals of the mean (Student's t, from the standard
+deviation over seeds), and end where returns are impossible; small dots are seeds. A hollow marker
+is at another number of environment steps than the end of the runs; the table has the steps.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SAME_STEPS = 0.05
 COLUMNS = 4
 TRAINED, END = "end of training", "evaluation at the end"
 BEST, STOCHASTIC = "best evaluation", "best stochastic evaluation"
-# The numbers of ours, in the order of preference, that are measured as a published kind is.
+# By published kind: our numbers that are measured in the same way, in order of preference.
 ALIKE = {
     "max of average return over training": (STOCHASTIC, BEST),
     "end of training": (TRAINED,),
@@ -44,8 +44,8 @@ class Entry(NamedTuple):
     who: str  # the runs, or the source
     kind: str  # what was averaged
     mean: float  # the mean over the seeds
-    spread: float  # the standard deviation over the seeds; NaN where it is not known
-    seeds: float  # the number of seeds; NaN where it is not known
+    spread: float  # the standard deviation over the seeds; NaN if it is not known
+    seeds: float  # the number of seeds; NaN if it is not known
     env_steps: int  # the environment steps after which it was reached
     values: tuple[float, ...] = ()  # the return of each seed of runs of the sweep
     bounds: scores.Ends = scores.ANY  # the least and the greatest possible return
@@ -107,7 +107,7 @@ main = cli.command("published_returns", study, __doc__)
 
 
 def _panels(sweep: Sweep) -> Panels:
-    """The entries of each task and algorithm of which an episode has ended."""
+    """The entries of each task and algorithm with an episode that has ended."""
     named = labels.merged(sweep, groups.axis_of(sweep), sweep.iterations, "return_mean")
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     reached: dict[tuple[str, str], list[Entry]] = {}
@@ -156,7 +156,7 @@ def _entry(kind: str, values: list[float], env_steps: int) -> Entry:
 
 
 def theirs(task: str, algorithm: str) -> list[Entry]:
-    """The published returns of a task and algorithm; those of PPO for `ppo_kl` too."""
+    """The published returns of a task and algorithm; `ppo_kl` has those of PPO too."""
     return [
         Entry(str(row["source"]), str(row["kind"]), *row[["mean", "spread", "seeds", "env_steps"]])
         for _, row in published.returns(task, algorithm).iterrows()
@@ -186,7 +186,7 @@ def _probability(pairs: Sequence[Pair]) -> stats.Interval:
 def _sentences(panels: Panels) -> list[str]:
     """The probabilities of improvement on each source, and what cannot be compared with it.
 
-    A published return counts where the runs ended at its number of environment steps.
+    A published return counts if the runs ended at its number of environment steps.
     """
 
     def on(pairs: Sequence[Pair]) -> str:

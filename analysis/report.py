@@ -38,9 +38,9 @@ RELOAD_S, SHARE = 20.0, 0.1  # of a watched page: the least pause, the most of a
 
 
 def sections(sweep: Sweep, by: str, *, warmup: int, paper: bool) -> dict[str, Draw]:
-    """The functions that draw the figures: first times in a sweep over workers, else returns.
+    """The functions that draw the figures: times come first in a sweep over workers, else returns.
 
-    They raise BadInputError where the sweep has nothing to draw.
+    They raise BadInputError if the sweep has nothing to draw.
     """
     drawn: dict[str, Any] = {"by": by, "warmup": warmup}
     times, more = dict[str, Draw](), dict[str, Draw]()
@@ -81,7 +81,7 @@ def build(
     written, draws = set(about), sections(sweep, by, warmup=warmup, paper=paper)
     figures = [page.figure(name, partial(draw, sweep), written) for name, draw in draws.items()]
     workers = by in comparisons.WORKERS and by in sweep.varying
-    several = len(sweep.evaluations) > len(sweep.runs)  # else all are at the end
+    several = len(sweep.evaluations) > len(sweep.runs)  # else all evaluations are at the end
     y = f"{panel.EVALUATION}return_mean" if several else scores.TRAINING
     curves = panel.panel(sweep, by, "env_steps_per_s" if workers else y)
     figures.insert(workers, page.section("Curves", curves))
@@ -185,8 +185,8 @@ def answers(sweep: Sweep, by: str, warmup: int, finals: pd.DataFrame) -> list[st
 def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     """A row for each task and label: the seeds, and mean scores with 95% intervals.
 
-    Runs that learnt the same count once. Beside the table stand sentences about what the scores
-    are; both are empty where no episode has ended.
+    Runs that learnt the same count once. Also returns sentences about what the scores are. Both are
+    empty if no episode has ended.
     """
     named = labels.merged(sweep, by, sweep.iterations, "return_mean")
     rows = []
@@ -211,7 +211,7 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _provenance(sweep: Sweep) -> pd.DataFrame:
-    """The machine and the code that the runs recorded; all values where runs differ."""
+    """The machine and the code that the runs recorded; all values if runs differ."""
     values: dict[str, dict[str, None]] = {}
     for run in sweep.runs:
         facts, git = run.provenance, run.provenance.get("git")

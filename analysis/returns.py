@@ -123,8 +123,8 @@ def study(
                 area.plot(*point, marker, color=style.PAPER_GREY, mfc="none", label=name)
         style.compact_axis(area)
         area.set_xlabel(label)
-        # The axis ends a little beyond what single runs reached: bands do not set it, as that of
-        # two or three runs may be many times as wide as all their returns.
+        # The axis ends a little beyond what single runs reached: bands do not set it, as the band
+        # of two or three runs may be many times as wide as all their returns.
         drawn = [np.asarray(line.get_ydata(), float) for line in area.get_lines()]
         values = np.concatenate([np.ravel([line.reach for line in mine]), *drawn])
         bottom, top = float(np.nanmin(values)), float(np.nanmax(values))
@@ -139,7 +139,8 @@ def study(
         frame.insert(0, "task", line.task)
         frame.insert(1, "line", line.label.text)
         points.append(frame.loc[:, ~frame.columns.duplicated()])  # x and y may be one column
-    # The last of the points at which most runs have a value; over steps that of the shortest line.
+    # The last of the points at which most runs have a value; over steps, this point of the shortest
+    # line.
     full = [p[p["runs"] == p["runs"].max()] for p in points]
     ends = pd.concat(full).groupby(["task", "line"])[column].max().groupby("task").min()
     at = [ends[p["task"].iloc[0]] if x == "steps" else p[column].max() for p in full]
@@ -164,7 +165,7 @@ main = cli.command("returns", study, __doc__, FLAGS, check=_check)
 def _lines(
     sweep: Sweep, by: str | None, frame: pd.DataFrame, x: str, y: str, *, iqm: bool
 ) -> list[Line]:
-    """The lines of a figure over `by`; without `by` the lines of a baseline."""
+    """The lines of a figure over `by`; if it is None, the lines of a baseline."""
     lines = []
     named = labels.groups(sweep, by) if x.endswith("_s") else labels.merged(sweep, by, frame, y)
     for (task, label), runs in named.items():
@@ -175,7 +176,7 @@ def _lines(
             grid = common_grid(rows, x, y)
             values = on_grid(rows, x, y, grid)
             full = ~np.isnan(values).any(axis=0)
-            if x.endswith("_s") and full.any():  # a mean over the slower runs alone would jump
+            if x.endswith("_s") and full.any():  # a mean over only the slower runs would jump
                 grid, values = grid[full], values[:, full]
             ends = scores.possible_values(y, [run for run in sweep.runs if run.name in runs])
             mean = curve(grid, values, iqm=iqm, within=ends)
@@ -236,8 +237,8 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: stats.FloatArray) -> stats
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> stats.FloatArray:
     """[points]: equal steps from where the last run starts to where the longest run ends.
 
-    Where a run ends before another starts, as on the wall clock, the steps start where the first
-    run starts. Runs with one value each, at the same x, have one point.
+    If a run ends before another starts, as on the wall clock, the steps start where the first run
+    starts. Runs with one value each, at the same x, have one point.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
     start, end = float(spans["min"].max()), float(spans["max"].max())
@@ -256,12 +257,12 @@ def curve(
     """The curve of [runs, points] values; each point is over the runs that have a value there.
 
     `x` is the grid, `y` the mean or interquartile mean, `runs` the number of runs. The band from
-    `low` to `high` is Student's t of the mean; of the interquartile mean it is a bootstrap over
-    whole runs, with one resample for all points. It ends at the values that are possible, `within`.
+    `low` to `high` is Student's t of the mean; for the interquartile mean it is a bootstrap over
+    whole runs, with one resample for all points. The band is cut to the possible values, `within`.
     """
     there, (y, low, high) = ~np.isnan(values), np.full((3, grid.size), np.nan)
     change = np.flatnonzero((there[:, 1:] != there[:, :-1]).any(axis=0)) + 1
-    for here in np.split(np.arange(grid.size), change):  # the same runs have values
+    for here in np.split(np.arange(grid.size), change):  # in each part the same runs have values
         some = values[there[:, here[0]]][:, here] if here.size else values[:0]
         if len(some) and iqm:
             picks = stats.generator().integers(0, len(some), (stats.DRAWS, len(some)))

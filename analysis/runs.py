@@ -41,7 +41,7 @@ FINGERPRINT_DIGITS = 12
 TEXT_COLUMNS = ("process", "section", "end")
 LOCK_STEP, OVERLAPPED, FREE = "lock-step", "overlapped", "free-running"
 CHUNK_BYTES = 32 * 2**20
-# Columns of files from before version 0.3, by the names that they have now.
+# Columns of files from before version 0.3, with the names that they have now.
 OLD_COLUMNS = dict.fromkeys(("minibatches", "updates", "epochs"), "gradient_steps")
 NAMES = ("name",)  # keys that say what a run is called and not what it does
 ALWAYS_JOINED = ("seed", "sampler.n")
@@ -180,7 +180,7 @@ def is_run(path: Path) -> bool:
 
 
 def read_run(directory: Path, name: str, sweep: str | None, block: Scalar = "") -> Run | LeftOut:
-    """Reads a run's directory; returns the reason where the run cannot be used.
+    """Reads a run's directory; returns the reason if the run cannot be used.
 
     `sweep` becomes a configuration key, which distinguishes the runs of several sweeps.
     """
@@ -219,7 +219,7 @@ def _yaml_names(config: Mapping[str, Scalar], overrides: Sequence[object]) -> di
 
 
 def fingerprint(runs: Iterable[Run]) -> str:
-    """The SHA-256 of the run.json files of `runs`, one after the other: its first 12 digits.
+    """The first 12 digits of the SHA-256 of the run.json files of `runs`, one after the other.
 
     A page that quotes it says which runs its numbers come from. `cat DIR/*/run.json | sha256sum`
     prints the same for a sweep of up to ten jobs that are all used.
@@ -275,7 +275,7 @@ def _walk(path: Path, depth: int = SWEEP_DEPTH) -> Iterator[Path]:
 class Tables(NamedTuple):
     """The rows that `read_tables` found."""
 
-    frame: pd.DataFrame  # of all files; where a file lacks a column, its rows are empty there
+    frame: pd.DataFrame  # of all files; if a file lacks a column, its rows are empty there
     file: npt.NDArray[np.int64]  # [rows] the index of each row's file in the list of files
     dropped: dict[int, int]  # the number of broken rows, by the index of the file that has them
 
@@ -284,8 +284,8 @@ def read_tables(files: Sequence[Path]) -> Tables:
     """Parses the complete rows of `files`, in order; a file that does not exist has no rows.
 
     A row is complete when its line ends and has as many fields as the header: a run killed in the
-    middle of a write leaves half a row, and half a number is a wrong number. A row that is no text,
-    or has a word in a column of numbers, is broken too and left out.
+    middle of a write leaves half a row, and half a number is a wrong number. A row that is not
+    text, or has a word in a column of numbers, is broken too and left out.
 
     Files with one header are joined as text, in chunks small enough to parse in little memory:
     several times faster than parsing each alone.
@@ -448,7 +448,7 @@ class Sweep:
         return list(dict.fromkeys(x for run in self.runs for x in run.status.get("info") or ()))
 
     def values(self, key: str) -> list[Scalar]:
-        """The value of a configuration key in each run, `null` where a run lacks the key."""
+        """The value of a configuration key in each run, `null` if a run lacks the key."""
         return [run.config.get(key, "null") for run in self.runs]
 
     def note(self, sentence: str) -> None:
@@ -461,14 +461,14 @@ class Sweep:
         """Physical cores of the machine; 0 when no run records them.
 
         Runs may be pinned to no more cores than they need. A run's own cores are therefore those of
-        the machine only where they were too few for it.
+        the machine only if they were too few for the run.
         """
         strained = [run.cores for run in self.runs if run.oversubscribed]
         recorded = [int(run.provenance.get("physical_cores") or 0) for run in self.runs]
         return max(strained or recorded, default=0)
 
     def summary(self) -> pd.DataFrame:
-        """One row a run, used or left out: overrides, state, starts, last iteration, evaluation."""
+        """A row per run, used or left out: overrides, state, starts, last iteration, evaluation."""
         last = self.iterations.groupby("run", observed=True).last()
         ends = self.evaluations.reindex(columns=["run", "return_mean"])
         last["eval_mean"] = ends.groupby("run", observed=True)["return_mean"].last()
@@ -550,7 +550,7 @@ def load(*paths: str | Path) -> Sweep:
         settings = sorted((k, v) for k, v in run.config.items() if k not in NAMES)
         alike.setdefault(tuple(settings), []).append(run)
     for group in alike.values():
-        # A completed run is kept, rather one whose block the manifest names, or else the first.
+        # Keeps a completed run, preferably one whose block the manifest names, else the first.
         best = min(group, key=lambda run: (run.state != "completed", run.block == ""))
         reason = f"the settings and the seed of {best.name}: no repeat of it"
         for run in group:

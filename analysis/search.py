@@ -46,7 +46,7 @@ class StoredSearch(NamedTuple):
 
 
 def journal_of(path: Path) -> Path | None:
-    """The journal of a search: the file itself, or that of a directory; None without one."""
+    """The journal of a search: the file itself, or that of a directory; None if there is none."""
     if path.is_file():
         return path
     if (path / JOURNAL).is_file():
@@ -100,7 +100,7 @@ def load_search(path: Path) -> StoredSearch:
 
 
 def account(search: StoredSearch) -> list[str]:
-    """Sentences about the trials: how many ended how, and the best one."""
+    """Sentences about the trials: how many there are in each state, and the best one."""
     states = ("complete", "pruned", "fail", "running", "waiting")
     counts = {state: len(search.named(state.upper())) for state in states}
     ended = ", ".join(f"{n} {s.replace('fail', 'failed')}" for s, n in counts.items() if n)

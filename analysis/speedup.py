@@ -4,7 +4,8 @@ speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for th
 steps and without the warm-up iterations. If the launcher ran the sweep in blocks, ratios are taken
 within each block. Each task has a panel. With --end-to-end another panel shows which parts of a
 round are divided by samplers and learners in lock-step, t(N, L) = serial + collect / N + learn / L;
-for numbers that were not run, see `walle plan`. Intervals are 95% intervals over seeds or blocks.
+for numbers of processes that were not run, see `walle plan`. Intervals are 95% intervals over seeds
+or blocks.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Speedup(NamedTuple):
     cell: groups.Cell  # the seconds
     base: float  # the number of workers of the base
     speedup: stats.Interval  # the speedup over the base, with its interval
-    # [runs] the speedup of each run over the base, within its block where blocks are known
+    # [runs] the speedup of each run over the base, within its block if blocks are known
     per_run: stats.FloatArray
 
     @property
@@ -152,7 +153,7 @@ main = cli.command("speedup", study, __doc__, FLAGS)
 def speedups(cells: list[groups.Cell]) -> list[Speedup]:
     """The speedup of every cell of one line over the cell with the fewest workers, the base.
 
-    The base's own speedup is exactly 1; the uncertainty of its time is in all others: their
+    The base's own speedup is exactly 1; the uncertainty of its time is in all other speedups: their
     intervals are Student's t of the logarithm, with the sum of the variances of cell and base.
     """
     base = min(cells, key=lambda cell: float(cell.by))

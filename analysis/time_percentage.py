@@ -1,9 +1,9 @@
 """Draws the shares of time of collecting, learning and each section of a process.
 
 Each combination of settings has a bar. The left panel shows shares of the iteration. In lock-step,
-collecting, learning and the rest add up to 100%. Where collecting and learning overlap they add up
-to more, so their shares are drawn below one another. The other panels show the sections of the
-samplers (their mean) and of the agent. A section has the same colour in every figure.
+collecting, learning and the rest add up to 100%. If collecting and learning overlap, the shares add
+up to more, so they are drawn below one another. The other panels show the sections of the samplers
+(their mean) and of the agent. A section has the same colour in every figure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def study(
     axes[0].set_ylim(len(bars) - 0.5, -0.5)
     style.legend(figure)
     texts = []
-    # The ends of each telling part on a single line, else its least and its most.
+    # With a single line, the ends of each telling part; else its least and its most.
     for telling, words in TELLING.items():
         cells = [cell for _, part, cell in every if part == telling]
         means = [cell.mean for cell in cells]

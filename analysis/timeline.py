@@ -1,8 +1,8 @@
 """Draws what each process of a run with `trace=true` did when; for Perfetto too.
 
-The figure has a row a process, and opens on two steady iterations. Its colours show the share of
-every section in each moment: waiting samplers, the learning agent, and their overlap. The trace
-(.json, beside the figure) holds every span; ui.perfetto.dev and chrome://tracing open it.
+The figure has a row for each process, and opens on two steady iterations. Its colours show the
+share of every section in each moment: waiting samplers, the learning agent, and their overlap. The
+trace (.json, beside the figure) holds every span; ui.perfetto.dev and chrome://tracing open it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def traced(sweep: Sweep) -> list[Run]:
 
 
 def perfetto(name: str, spans: pd.DataFrame) -> dict[str, Any]:
-    """The spans in the Chrome trace format: a track a process, complete events in microseconds."""
+    """The spans in Chrome's trace format: a track per process, complete events in microseconds."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "pid": 0, "name": "process_name", "args": {"name": name}}
     ]
@@ -136,10 +136,10 @@ def shares(spans: pd.DataFrame, edges: FloatArray) -> dict[str, FloatArray]:
 
 
 def _steady(sweep: Sweep, run: Run, spans: pd.DataFrame) -> tuple[float, float]:
-    """Start and end of two iterations of typical length, of a short run those of all its spans.
+    """Start and end of two iterations of typical length or, in a short run, of all its spans.
 
-    They start where an iteration ended. Among all neighbours without compiling they are the two
-    that lie nearest to the median length, and among equals those nearest to the middle of the run.
+    They start where an iteration ended. Among all neighbouring pairs without compiling they are the
+    pair nearest to the median length, and among equals the one nearest to the middle of the run.
     The first iteration is not among them unless there is no other.
     """
     rows = sweep.iterations[sweep.iterations["run"] == run.name]

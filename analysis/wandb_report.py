@@ -114,7 +114,7 @@ def findings(sweep: Sweep, by: str, warmup: int) -> str:
 def wandb_groups(sweep: Sweep) -> list[str]:
     """The W&B groups of the runs; an empty name stands for all runs of the project."""
     names = set()
-    for run in sweep.runs:  # status.json names it, or for a run without W&B its settings
+    for run in sweep.runs:  # status.json names the group; without W&B, the settings do
         logged = run.status.get("wandb")
         known = logged.get("group") if isinstance(logged, dict) else run.config.get("logger.group")
         names.add("" if known in (None, "null") else str(known))

@@ -1,4 +1,4 @@
-"""The command `walle`: `walle NAME ...` runs a module of walle, of its policy/ or its analysis/."""
+"""The command `walle`: `walle NAME ...` runs a module of walle, walle.policy or walle.analysis."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _call(name: str, arguments: list[str]) -> int | None:
 
 
 def _lines() -> dict[str, str]:
-    """A line about each command: the first of a module's docstring, which is read unimported."""
+    """A line about each command: the first line of its module's docstring, without an import."""
     package = Path(__file__).parent.parent
     files = {name: package / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}
     lines = {name: file.read_text().split('"""')[1].splitlines()[0] for name, file in files.items()}

@@ -65,7 +65,7 @@ class Interrupted(BaseException):
 
 
 def what_went_wrong(error: BaseException) -> str:
-    """One line: the error's type, its first line, else the code that raised it, and the place."""
+    """One line: the error's type, its first line (else the code that raised it), and the place."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = str(error).strip().splitlines() or [frames[-1].line or "" if frames else ""]
     location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
@@ -190,9 +190,9 @@ def matching(pattern: str, demand: str) -> Any:
 
 
 def check_bounds(settings: Any, group: str) -> None:
-    """Raises ConfigError for a dataclass's first value out of its bound; None is within any.
+    """Raises ConfigError for a dataclass's first value out of bounds; None is always within them.
 
-    `group` is its name on the command line, as in "algo"; empty at the top level.
+    `group` is the dataclass's name on the command line, as in "algo"; empty at the top level.
     """
     for setting in fields(settings):
         value, fault = getattr(settings, setting.name), setting.metadata.get("fault")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
 PRINT_EVERY_S = 5.0  # while a video is drawn
-FEW_ACTIONS = 200  # in a video that is soon drawn
+FEW_ACTIONS = 200  # a video with so few is drawn quickly
 SETTINGS = {
     "episodes": Setting(int, 100, "episodes of each policy"),
     "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
@@ -113,7 +113,7 @@ def _main(arguments: Sequence[str]) -> int:
 def _film(
     targets: Sequence[Target], path: Path, values: Mapping[str, Any], most_steps: int | None
 ) -> Callable[[], float]:
-    """Checks that a video can be made, before the evaluation; returns what makes it."""
+    """Checks before the evaluation that a video can be made; returns a function that makes it."""
     from walle.policy.acting import load
     from walle.policy.video import film, most_fps, write
 
@@ -153,12 +153,12 @@ class Target(NamedTuple):
 
     name: str  # how the table names it
     path: Path  # a run's directory or a checkpoint file
-    # what was typed for its run and differs between the runs of the sweep
+    # the settings that were typed for its run and differ between the runs of the sweep
     settings: Mapping[str, str]
-    state: str = ""  # how its run ended; empty for a policy named by itself
-    # the directory of which all runs are evaluated; None for a policy named by itself
+    state: str = ""  # how its run ended; empty for a policy named on its own
+    # the directory whose runs are all evaluated; None for a policy named on its own
     sweep: Path | None = None
-    # the least and the greatest return of an episode, where they are known
+    # the least and the greatest return of an episode, if they are known
     possible: tuple[float, float] = (-math.inf, math.inf)
 
     @property

@@ -67,7 +67,7 @@ def _run(composed: DictConfig) -> float | None:
 
     keep_processes()
     for number in SAVING:
-        signal(number, SIG_IGN)  # a scheduler's warning must not end the run before `train`
+        signal(number, SIG_IGN)  # a scheduler's warning signal must not end the run before `train`
     # The import of torch can swallow a KeyboardInterrupt, so SIGINT is blocked during it.
     with blocked_signals(SIGINT), without_collector():
         hydra = HydraConfig.get()

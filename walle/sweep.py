@@ -30,7 +30,7 @@ def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
     """Reads the state and the progress of every job of the sweep.
 
     A job in state `running` is shown as `lost` when the launcher or worker that ran it is gone.
-    Raises `ValueError` where the directory holds no sweep.
+    Raises `ValueError` if the directory holds no sweep.
     """
     manifest, launcher = read_manifest(sweep), has_launcher(sweep)
     held = (worker_status(sweep) if workers is None else workers).alive
@@ -51,7 +51,7 @@ def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
 
 
 def show_status(sweep: Path) -> None:
-    """Prints the table of the sweep's jobs, the workers, and how to resume it."""
+    """Prints the table of the sweep's jobs, the workers, and how to resume the sweep."""
     from rich.console import Console
 
     manifest, workers = read_manifest(sweep), worker_status(sweep)

@@ -5,7 +5,7 @@ happens when a process dies:
 
 - A sampler: `sampling.receive` starts another one with the same lanes, which repeats the round
   (walle.sampling.process_sampling). The agent waits longer, and the run has the same bits. After
-  too many deaths, or one with a traceback, it raises `WorkerError` and the run fails.
+  too many deaths, or a death with a traceback, `receive` raises `WorkerError` and the run fails.
 - A learner: the update raises `WorkerDeathError`. The agent undoes the update and writes a
   checkpoint (`Agent.run`). All processes are closed, and `train` starts again from that checkpoint.
 - This process: its workers notice and end. `resume=DIR` resumes from the last checkpoint.
@@ -107,7 +107,7 @@ def train(
         needed |= {"env_steps": 0, "live": [], "lanes": []}
         checkpoint.check(file, resumed, needed, ["info"])
         stored = without_removed(resumed["config"])
-        stored["env"]["on_error"] = config.env.on_error  # which may change
+        stored["env"]["on_error"] = config.env.on_error  # this setting may change
         for key in keys:
             if stored[key] != settings[key]:
                 raise ConfigError(
@@ -401,9 +401,9 @@ class Training:
             timer=timer,
             lag=lag,
             quota=EpisodeQuota(config.batch_size, config.lanes) if config.whole_episodes else None,
-            # Other learners can die in the middle of an update, and so can samplers under lag. For
-            # samplers alone, algorithms with a replay buffer keep no state before each update: with
-            # their short rounds that would cost too much.
+            # Other learners can die in the middle of an update, and so can samplers under lag. If
+            # only samplers can, algorithms with a replay buffer keep no state before each update:
+            # with their short rounds that would cost too much.
             undo=config.learners > 1 or (not lag.lock_step and algorithm.replay is None),
         )
         if resumed:
@@ -527,7 +527,7 @@ def warnings(config: Config, longest: int | None, env: EnvSpec, space: Any = Non
 
 
 def schedule_change(before: dict[str, Any], config: Config, space: Any) -> list[str]:
-    """A line if a resumed run has schedules that ended elsewhere `before`; else an empty list."""
+    """A line if a resumed run's schedules end at other steps than `before`; else an empty list."""
     algo, settings = asdict(config.algo), (before, asdict(config))
     was, now = (each.get("schedule_steps") or each["total_steps"] for each in settings)
     falls = {

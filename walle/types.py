@@ -25,8 +25,8 @@ STEP_FIELDS = (
 LANE_FIELDS = ("lane", "policy_version", "state", "begins")
 NO_LANE: BoolArray = np.zeros(0, np.bool_)
 SIDE_BY_SIDE: IntArray = np.zeros(0, np.int64)
-LEAST_PIXELS = 36  # a side of an image, which the usual three convolutions leave with one pixel
-SMALLEST = 7  # a side of a small image, with smaller convolutions
+LEAST_PIXELS = 36  # a side of an image that the usual three convolutions reduce to one pixel
+SMALLEST = 7  # a side of a small image, for which convolutions are smaller
 SUCCESS = ("is_success", "success")  # names in an info that are recorded without being asked for
 # the keys of a Dict that the policy sees, and those that the critics see; None for all
 Keys = tuple[Sequence[str] | None, Sequence[str] | None]
@@ -37,7 +37,7 @@ class Image(NamedTuple):
 
     shape: tuple[int, ...]
     channels_first: bool
-    dtype: str = "uint8"  # of its pixels in a row: or "bool", or "float32" for all other numbers
+    dtype: str = "uint8"  # of its pixels in a row: this, "bool", or "float32" for all other numbers
     scale: float = 255.0  # the network sees pixels divided by this
 
     @property
@@ -129,8 +129,8 @@ class Rollout(NamedTuple):
     policy_version: IntArray  # [L] the version of the policy that acted
     # [L, S] the policy's memory before the first step; S = 0 without a memory
     state: FloatArray = np.zeros((0, 0), np.float32)
-    # [L] an episode begins with the first step, though the one before has not ended; empty if there
-    # is no such lane
+    # [L] whether an episode begins with the first step although the previous one has not ended;
+    # empty if there is no such lane
     begins: BoolArray = NO_LANE
     # [T, L, K] the numbers of the environment's info, see `InfoColumn`; NaN where a step has none
     info: npt.NDArray[np.float64] = np.zeros((0, 0, 0))

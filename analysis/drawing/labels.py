@@ -60,13 +60,13 @@ def of_runs(sweep: Sweep, by: str) -> dict[str, Label]:
 
 
 def of_value(key: str, value: Scalar) -> str:
-    """`n = 1`, but `ppo` where the key's last part only says that the value is a name."""
+    """`n = 1`, but `ppo` if the key's last part only says that the value is a name."""
     leaf = key.split(".")[-1]
     return str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} = {value}"
 
 
 def groups(sweep: Sweep, by: str | None) -> Groups:
-    """The names of the runs of each line, by task and label; without `by` of a baseline."""
+    """The names of the runs of each line, by task and label; `by` is None for a baseline."""
     tasks = {run.name: task_of(run) for run in sweep.learning}
     found: Groups = {}
     for run, label in of_runs(sweep, by or "seed").items():
@@ -78,7 +78,7 @@ def groups(sweep: Sweep, by: str | None) -> Groups:
 
 
 def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
-    """The groups, with those of a task in one that learnt the same; of each seed one run counts."""
+    """The groups; those of a task that learnt the same are merged, with one run of each seed."""
     separate = groups(sweep, by)
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     rows = frame["run"].value_counts()
@@ -100,8 +100,8 @@ def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
 def one_text(together: Sequence[str], every: Sequence[str]) -> str:
     """One label for identical lines, without what does not matter to any of them.
 
-    Numbers of processes do not, where the lines with all of these numbers are identical: `n = 1,
-    a2c` and `n = 2, a2c` are `a2c`. Otherwise all labels stand there.
+    Numbers of processes do not matter if the lines with all of these numbers are identical: `n = 1,
+    a2c` and `n = 2, a2c` become `a2c`. Otherwise all labels are listed.
     """
     parts = [text.split(", ") for text in together]
     common = [part for part in parts[0] if all(part in other for other in parts)]
@@ -125,7 +125,7 @@ def of_column(file: str, column: str) -> str:
 def learnt_alike(
     sweep: Sweep, frame: pd.DataFrame, columns: list[str], runs_of: Mapping[str, Iterable[str]]
 ) -> list[list[str]]:
-    """The labels of runs in groups that have the same `columns`, for the same task and seed."""
+    """The labels, grouped if their runs have the same `columns` for the same task and seed."""
     require(frame, *columns)
     rows = dict(iter(frame.groupby(frame["run"].astype(str))))
     known = {run.name: (task_of(run), run.config.get("seed", "")) for run in sweep.runs}
@@ -139,11 +139,11 @@ def learnt_alike(
 
 
 def identical_groups(learnt: Mapping[str, Mapping[Any, FloatArray]]) -> list[list[str]]:
-    """The labels of `learnt` in groups whose runs learnt the same at every seed they share."""
+    """The labels of `learnt`, grouped if their runs learnt the same at every seed they share."""
 
     def alike(mine: Mapping[Any, FloatArray], group: list[str]) -> bool:
-        # As far as the shorter one goes. With one seed the first row is the same, whatever is
-        # learnt from it.
+        # Compared as far as the shorter one goes. With the same seed the first row is the same,
+        # whatever is learnt from it.
         pairs = [(mine[s], learnt[o][s]) for o in group for s in mine if s in learnt[o]]
         cut = [(a[: len(b)], b[: len(a)]) for a, b in pairs]
         same = all(len(a) and np.array_equal(a, b, equal_nan=True) for a, b in cut)
@@ -168,8 +168,8 @@ def identical_label(labels: Sequence[str]) -> str:
 
 
 PANELS = 3
-SPREAD = 0.1  # between neighbouring lines, of the axis
-GAP = 0.7  # of the least distance between two ticks, which all lines of a tick share
+SPREAD = 0.1  # between neighbouring lines, as a part of the axis
+GAP = 0.7  # the part of the least distance between two ticks that a tick's lines share
 
 
 def panels(sweep: Sweep, cells: Iterable[Cell]) -> dict[str, dict[str, list[Cell]]]:

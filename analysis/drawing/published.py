@@ -28,7 +28,7 @@ def collection() -> pd.DataFrame:
 
 
 def caveat(batch_sizes: set[object]) -> list[str]:
-    """A sentence where the runs' iterations have another size than the papers' iterations."""
+    """A sentence if the runs' iterations differ in size from the papers' iterations."""
     if batch_sizes == {STEPS_PER_ITERATION}:
         return []
     ours = ", ".join(sorted(str(size) for size in batch_sizes))
@@ -55,7 +55,7 @@ def draw(axes: style.Axes, rows: pd.DataFrame, column: str) -> None:
 
 
 def returns(task: str, *algorithms: str) -> pd.DataFrame:
-    """The published returns of a task in any version; those of PPO for `ppo_kl` too."""
+    """The published returns of a task in any version; `ppo_kl` has those of PPO too."""
     rows = pd.read_csv(REFERENCE / "returns_published.csv")
     names = {algorithm.split("_")[0].upper() for algorithm in algorithms}
     return rows[(rows["task"] == task.split("-")[0]) & rows["algorithm"].isin(names)]

@@ -101,7 +101,7 @@ def look(index: int) -> Look:
 
 
 def section(name: str) -> tuple[str, str]:
-    """The colour and hatch of a section of time; of one without a colour those of `other`."""
+    """The colour and hatch of a section of time; without one, those of `other`."""
     return SECTIONS.get(name, SECTIONS["wait_policy" if name.startswith("wait") else "other"])
 
 
@@ -120,7 +120,8 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
     """A figure of `count` axes in rows of at most `columns`, each row of the given height.
 
-    It is as wide as a column of a paper, or as a page if `page` or for several columns.
+    It is as wide as a column of a paper, or as a page if `page` is true or there are several
+    columns.
     """
     from matplotlib.figure import Figure
 
@@ -135,7 +136,7 @@ def panels(
 
 
 def resize(figure: Figure, width: float = COLUMN_INCHES) -> None:
-    """Makes a drawn figure so wide, with as many panels beside one another as fit."""
+    """Gives a drawn figure this width, with as many panels side by side as fit."""
     from matplotlib.gridspec import GridSpec
 
     panels = figure.axes
@@ -157,7 +158,7 @@ def resize(figure: Figure, width: float = COLUMN_INCHES) -> None:
 
 
 def rename(figure: Figure, words: Mapping[str, str], xlabel: str | None) -> set[str]:
-    """Replaces words in the texts of a drawn figure; returns those that it does not have."""
+    """Replaces words in the texts of a drawn figure; returns the words that the figure lacks."""
     from matplotlib.text import Text
     from matplotlib.ticker import FixedFormatter
 
@@ -192,7 +193,7 @@ def finish(figure: Figure, title: str | None) -> None:
 
 
 def legend(figure: Figure) -> None:
-    """Draws one legend for all axes below them, where it hides no point."""
+    """Draws one legend for all axes; it is below them, where it hides no point."""
     found: dict[str, Artist] = {}
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -213,9 +214,10 @@ def point(
     hollow: bool = False,
     dots: Iterable[float] = (),
 ) -> None:
-    """Draws a marker with its error bar, `hollow` where the machine had too few cores.
+    """Draws a marker with its error bar, `hollow` if the machine had too few cores.
 
-    The bar does not set the axis, see `draw_interval`; `dots`, one a seed, lie small on the bar.
+    The bar does not set the axis, see `draw_interval`; `dots`, one for each seed, are drawn small
+    on the bar.
     """
     draw_interval(axes, x, interval, look.color)
     inside = "white" if hollow else look.color
@@ -225,7 +227,7 @@ def point(
 
 
 def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
-    """Draws the bar of an interval, with caps; of a wide one only a part counts for the axis.
+    """Draws the bar of an interval, with caps; only a part of a wide bar counts for the axis.
 
     An interval of two seeds may end at a hundred times the estimate: an axis that showed it whole
     would show nothing else.
@@ -237,13 +239,13 @@ def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
         return
     bar = Line2D([x, x], [low, high], color=color, linewidth=1.1, marker="_", gid=INTERVAL)
     bar.set(markersize=4, zorder=2)
-    axes.add_artist(bar)  # which, unlike a plotted line, leaves the limits alone
+    axes.add_artist(bar)  # unlike a plotted line, an artist leaves the limits alone
     reach = INTERVAL_REACH * abs(value)
     axes.update_datalim([(x, max(low, value - reach)), (x, min(high, value + reach))])
 
 
 def _cut_intervals(axes: Axes) -> None:
-    """Draws an arrow where the axis cuts a bar; the limits have to be those of the figure."""
+    """Draws an arrow where the axis cuts a bar; the axis limits must already be final."""
     bottom, top = axes.get_ylim()
     same: Any = {"ms": 4, "transform": axes.get_xaxis_transform(), "clip_on": False, "zorder": 3}
     for bar in [line for line in axes.get_lines() if line.get_gid() == INTERVAL]:
@@ -257,7 +259,7 @@ def _cut_intervals(axes: Axes) -> None:
 
 
 def axis_places(values: Iterable[Scalar]) -> dict[Scalar, float]:
-    """The place of each value on the axis: its own size, or 0, 1, 2, ... where one is a word."""
+    """The place of each value on the axis: its own size, or 0, 1, 2, ... if any is a word."""
     ordered = sorted(set(values), key=sort_key)
     if all(isinstance(value, int | float) for value in ordered):
         return {value: float(value) for value in ordered}
@@ -267,10 +269,10 @@ def axis_places(values: Iterable[Scalar]) -> dict[Scalar, float]:
 def scale_axes(
     axes: Axes, places: Mapping[Scalar, float], *, log: bool, hollow: bool, base: int = 10
 ) -> None:
-    """Sets the scales of axes with everything drawn, and ticks at `places` of the x axis.
+    """Sets the scales of fully drawn axes, and the ticks of the x axis at `places`.
 
-    With `log` both are logarithmic, y to this base; otherwise the y axis starts at zero. `hollow`
-    explains the hollow markers of `point` in the legend.
+    With `log` both axes are logarithmic, y to the base `base`; otherwise the y axis starts at zero.
+    `hollow` explains the hollow markers of `point` in the legend.
     """
     names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
     if log:
@@ -292,7 +294,7 @@ def explain_hollow(axes: Axes, label: str = "more busy processes than cores") ->
 
 
 def from_zero(axes: Axes) -> None:
-    """Limits the y axis to zero below and a little above the highest point."""
+    """Limits the y axis to between zero and a little above the highest point."""
     together = axes.get_shared_y_axes().get_siblings(axes)
     axes.set_ylim(0, max(other.dataLim.y1 for other in together) * 1.12)
 

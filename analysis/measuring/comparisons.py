@@ -33,7 +33,7 @@ SPEEDS = {
     "learn_s": "steps per second of learning",
 }
 Value = TypeVar("Value")
-BySeed = Mapping[tuple[Scalar, int], Value]  # by seed and, where a seed repeats, by number
+BySeed = Mapping[tuple[Scalar, int], Value]  # by seed and, if a seed repeats, by number
 Seeded = BySeed[float]
 
 
@@ -48,9 +48,9 @@ class Question(NamedTuple):
 class Pairing(NamedTuple):
     """Runs that are compared with each other: they differ in the key and in their seeds."""
 
-    label: str  # the other keys that vary, such as the task; '' where nothing else varies
+    label: str  # the other keys that vary, such as the task; '' if nothing else varies
     learning: str  # the same without numbers of workers, which learning does not depend on
-    task: str  # the same of the environment alone
+    task: str  # the same for the environment alone
     a: BySeed[str]  # the runs of A
     b: BySeed[str]  # the runs of B
     # Whether the same seed gives both sides the same start: both have the same algorithm, networks
@@ -67,10 +67,10 @@ def with_rows(sweep: Sweep) -> Sweep:
 
 
 def question(sweep: Sweep, by: str | None) -> Question:
-    """The question for `--by KEY=A,B`, `--by KEY`, or nothing: then the first key that varies.
+    """The question for `--by KEY=A,B`, `--by KEY`, or None: then KEY is the first that varies.
 
-    Where KEY has more than two values, A is the first and B the last. Several directories vary in
-    the key `sweep`. Tasks and numbers of workers become the key only when nothing else varies.
+    If KEY has more than two values, A is the first and B the last. Several directories vary in the
+    key `sweep`. Tasks and numbers of workers become the key only when nothing else varies.
 
     Raises BadInputError if there are no two such values.
     """
@@ -80,7 +80,7 @@ def question(sweep: Sweep, by: str | None) -> Question:
     default = "sweep" if "sweep" in sweep.varying else default
     name, _, asked = (by or default).partition("=")
     key = resolve_key(sweep, name)
-    known = list(dict.fromkeys(sweep.values(key)))  # of `sweep`, as on the command line
+    known = list(dict.fromkeys(sweep.values(key)))  # for `sweep`, in the order of the command line
     if key != "sweep":
         known.sort(key=sort_key)
     if not asked:
@@ -108,8 +108,8 @@ def restricted(sweep: Sweep, asked: Question) -> Sweep:
 def match(sweep: Sweep, asked: Question) -> list[Pairing]:
     """The pairings that have runs on both sides; notes the other runs.
 
-    Runs are compared that agree in all keys which both sides have. A key of one side alone, such as
-    PPO's clip beside A2C, makes a pairing for each of its values, all with the same other side.
+    Runs are compared if they agree in all keys that both sides have. A key of one side alone, such
+    as PPO's clip beside A2C, makes a pairing for each of its values, all with the same other side.
 
     Raises BadInputError if no pairing has both sides.
     """
@@ -176,8 +176,8 @@ class Quantity(NamedTuple):
     name: str  # its name in the table
     per_run: Mapping[str, float]  # the number of each run that has one
     higher: bool = True  # whether higher is better
-    # Whether the seed decides it, so that runs of one seed depend on each other even with different
-    # numbers of processes
+    # Whether the seed decides the quantity, so that runs of one seed depend on each other even with
+    # different numbers of processes
     seeded: bool = False
     learned: bool = False  # whether the number of processes does not change it at all
 
@@ -191,12 +191,12 @@ class Comparison(NamedTuple):
     difference: Interval = UNKNOWN  # mean(B) - mean(A); NaN overall, as tasks have different units
     # The same in the task's range: from 0, the start, to 1, the better side's mean
     scaled: Interval = UNKNOWN
-    # Mean(B) / mean(A), where all numbers are positive; overall the geometric mean
+    # Mean(B) / mean(A), if all numbers are positive; overall the geometric mean
     ratio: Interval = UNKNOWN
     improvement: Interval = UNKNOWN  # the probability that a run of B is better than one of A
-    # The task's range, None where the better side's mean is not above the start
+    # The task's range; None if the better side's mean is not above the start
     range: tuple[float, float] | None = None
-    # The numbers of A and B, where they are not the means of their runs
+    # The numbers of A and B, if they are not the means of their runs
     centres: tuple[float, float] | None = None
 
     @property
@@ -215,8 +215,8 @@ def compare(
     """Compares a quantity in each pairing that has it on both sides, and overall.
 
     With `blocks`, runs with the same seed ran in the same block of time, as in one sweep, and their
-    times are paired. What is learned is paired where `Pairing.same_start` is true. `starts` holds
-    each run's first return, for `scaled`.
+    times are paired. What is learned is paired if `Pairing.same_start` is true. `starts` holds each
+    run's first return, for `scaled`.
     """
     samples = _samples(quantity, pairings)
     tasks: dict[str, Sides] = {}
@@ -260,7 +260,7 @@ def compare(
 def compare_speeds(
     sweep: Sweep, pairings: Sequence[Pairing], asked: Question, *, warmup: int
 ) -> list[Comparison]:
-    """Compares environment steps per second of all time, of collecting and of learning.
+    """Compares environment steps per second: of all time, of collecting and of learning.
 
     Seconds, blocks and spread are those of speedups.
     """
@@ -331,12 +331,12 @@ def _overall_seeded(
     *,
     blocks: bool,
 ) -> Comparison:
-    """Over tasks, of each seed's mean over the numbers of processes.
+    """The comparison over tasks of each seed's mean over the numbers of processes.
 
-    The times to a return of a seed depend on each other, whatever the number of samplers, because
+    A seed's times to a return depend on each other, whatever the number of samplers, because
     learning takes the same steps: they count as one value. Two seeds may agree by chance, so the
-    variance is at least the relative one of `each`, the tasks with each number of processes,
-    pooled; its degrees of freedom are those of the tasks.
+    variance is at least the pooled relative variance of `each`, the tasks with each number of
+    processes; its degrees of freedom are those of the tasks.
     """
     by_task: dict[str, list[tuple[Seeded, Seeded]]] = {}
     for pairing, a, b in samples.values():
@@ -350,7 +350,7 @@ def _overall_seeded(
         return whole
     own = stats.overall(list(ratios.values()))
     pooled = stats.overall(stats.pooled_log_ratios(list(tasks.values()), like=each), pooled=True)
-    wider = own if pooled.reach <= own.reach else pooled  # whose reach may be NaN
+    wider = own if pooled.reach <= own.reach else pooled  # the pooled reach may be NaN
     return whole._replace(ratio=wider.interval(math.exp))
 
 
@@ -384,7 +384,7 @@ def _samples(
 
 
 def _log_ratios(tasks: Mapping[str, Sides]) -> dict[str, Estimate]:
-    """The logarithmic ratio of each task; empty where a number is not positive."""
+    """The logarithmic ratio of each task; empty if a number is not positive."""
     if any(min(both.a.min(), both.b.min()) <= 0 for both in tasks.values()):
         return {}
     return {label: stats.log_ratio(both) for label, both in tasks.items()}
@@ -398,13 +398,13 @@ def sides(a: Seeded, b: Seeded, *, shared: bool) -> Sides:
 
 
 def merged(samples: Sequence[tuple[Seeded, Seeded]]) -> dict[int, tuple[Seeded, Seeded]]:
-    """Puts samples together that hold the same runs again, so that each run counts once.
+    """Merges samples that hold the same runs again, so that each run counts once.
 
     Learning is the same for every number of samplers, so runs of `sampler.n` 1 and 2 hold the same
-    returns for the same seed. Samples are merged where all seeds that a side shares agree exactly;
-    one side is enough, because the other may be free-running, and then never agrees. A run with a
-    new value is a further run of its seed. The key of a merged sample is the index of its first
-    one.
+    returns for the same seed. Two samples are merged if, on one side, all seeds that they share
+    agree exactly; one side is enough, because the other may be free-running, and then never agrees.
+    A run with a new value is a further run of its seed. The key of a merged sample is the index of
+    its first one.
     """
 
     def agree(old: Seeded, new: Seeded) -> bool:

@@ -1,7 +1,7 @@
 """Gathers a quantity of many runs at every point of a figure's axis, with intervals.
 
 The configurations decide which runs are values of the axis, which are lines, and which are repeats.
-Repeats of the same seconds share a relative variance, or are compared within blocks.
+Repeated measurements of seconds share a relative variance, or are compared within blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMING_LEAVES = ("id", "name")
 def resolve_key(sweep: Sweep, key: str) -> str:
     """The full configuration key for `key`: a key, a group's name (`env`) or a last part (`n`).
 
-    Raises BadInputError if no key fits, or several do.
+    Raises BadInputError if no key fits, or several keys do.
     """
     known = sorted({k for run in sweep.runs for k in run.config})
     if key in known:
@@ -48,7 +48,7 @@ def resolve_key(sweep: Sweep, key: str) -> str:
 def numeric_axis(sweep: Sweep, key: str | None) -> str:
     """The full configuration key of an axis of numbers above zero, by default one that varies.
 
-    Without `key` it is `sampler.n` where it varies or no number does.
+    Without `key` it is `sampler.n` if this varies or no number does.
 
     Raises BadInputError if the key does not exist, or a value is not such a number.
     """
@@ -66,7 +66,7 @@ def numeric_axis(sweep: Sweep, key: str | None) -> str:
 
 
 def axis_of(sweep: Sweep) -> str:
-    """The key that a figure compares by default: `sampler.n` where it varies or nothing does.
+    """The key that a figure compares by default: `sampler.n` if it varies or nothing does.
 
     Otherwise it is the first key that varies.
     """
@@ -92,7 +92,7 @@ def line_keys(sweep: Sweep, *by: str) -> list[str]:
 def changing_together(sweep: Sweep, by: str) -> dict[str, list[str]]:
     """The varying keys that stand in no label, by the keys of a figure that they change with.
 
-    A name (`algo.name`) stands for the other keys of its group, which need no word.
+    A name (`algo.name`) stands for the other keys of its group, which need no mention.
     """
     lines = line_keys(sweep, by)
     named = [by, *lines] if by in sweep.varying else lines
@@ -107,7 +107,7 @@ def changing_together(sweep: Sweep, by: str) -> dict[str, list[str]]:
 
 
 def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
-    """A row a run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
+    """One row per run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
 
     Rows that agree in `by`, `line` and the keys `known`, which stand in no label, are repeats. The
     rows are ordered by line and value.
@@ -166,8 +166,8 @@ class Cell:
     dof: float  # the degrees of freedom of the spread
     mean: float  # the mean or, in blocks, the median over the runs
     compared: float  # the mean for comparisons with other cells
-    blocks: tuple[str, ...] = ()  # the block of each run, where cells are compared within blocks
-    # The bounds of the mean's own interval, where the spread is not that of `per_run`
+    blocks: tuple[str, ...] = ()  # the block of each run, if cells are compared within blocks
+    # The bounds of the mean's own interval, if the spread is not that of `per_run`
     own: tuple[float, float] | None = None
 
     @property
@@ -244,20 +244,20 @@ def lines(cells: Iterable[Cell]) -> dict[str, list[Cell]]:
     return found
 
 
-MEDIAN_SPREAD = math.sqrt(math.pi / 2)  # of a median over that of a mean, at most
+MEDIAN_SPREAD = math.sqrt(math.pi / 2)  # the spread of a median over that of a mean, at most
 
 
 def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
-    """The cells with one relative variance of repeats, where a test does not reject it.
+    """The cells with one relative variance of repeats, if a test does not reject it.
 
-    Logarithms of seconds are taken as cell + noise or, where the runs were measured in blocks, as
-    cell + block + noise. The noise has one variance for all cells if Bartlett's test does not
-    reject it, else for those that are oversubscribed alike, else for each cell. Its degrees of
-    freedom are those of all these repeats together. Cells without any repeat stay.
+    Logarithms of seconds are taken as cell + noise or, if the runs were measured in blocks, as cell
+    + block + noise. The noise has one variance for all cells if Bartlett's test does not reject it,
+    else for those that are oversubscribed alike, else for each cell. Its degrees of freedom are
+    those of all these repeats together. Cells without any repeat stay as they are.
 
-    In blocks, a cell's own seconds are the median of its runs. Compared with other cells it has the
-    seconds of its line's first cell times the median over the blocks of their ratio within a block:
-    what slows a whole block, or few blocks, falls out.
+    In blocks, a cell's own seconds are the median of its runs. For comparisons with other cells it
+    has the seconds of its line's first cell, times the median over the blocks of the ratio of the
+    two cells within a block: what slows a whole block, or few blocks, cancels out.
     """
     if not cells or any(cell.per_run.min() <= 0 for cell in cells):
         return cells
@@ -284,7 +284,7 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
             shared.append(cell)
             continue
         total, within, between = whole / freedom, inside / dof, freedom - dof
-        if between and whole:  # few where whole blocks differ (Satterthwaite 1946)
+        if between and whole:  # few if whole blocks differ (Satterthwaite 1946)
             outside = max(0.0, whole - inside)
             freedom = (outside + inside) ** 2 / (outside**2 / between + inside**2 / dof)
         shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if cell.runs > 2 and between else 1)
@@ -305,7 +305,7 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
 
 
 def blocks_of(sweep: Sweep, cells: list[Cell]) -> dict[str, str]:
-    """The block of each run, with its line; empty unless every cell shares one with the first."""
+    """The block and line of each run; empty unless every cell shares a block with the first."""
     of_run = {run.name: run.block for run in sweep.runs}
     without = [name for cell in cells for name in cell.names if of_run[name] == ""]
     if without and len(without) < sum(cell.runs for cell in cells):

@@ -65,7 +65,7 @@ class Law(NamedTuple):
 
 
 def fit_law(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> Law:
-    """The law of least squared relative errors of [points] times, s and k >= 0; k = 0 by default.
+    """The law with least squared relative errors of [points] times; s, k >= 0, by default k = 0.
 
     Raises ValueError if there are fewer different n than parameters of the law.
     """
@@ -101,7 +101,7 @@ class RoundParts(NamedTuple):
 
 
 def largest_share(pieces: int, workers: int) -> float:
-    """The share of the worker that has most of so many equal pieces: ⌈pieces / workers⌉ / pieces.
+    """The largest share of a worker in so many equal pieces: ⌈pieces / workers⌉ / pieces.
 
     It is 1/4 of 8 pieces for 4 workers and 3/8 for 3; workers beyond the pieces have nothing to do.
     """
@@ -109,9 +109,9 @@ def largest_share(pieces: int, workers: int) -> float:
 
 
 def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
-    """The parts with the least sum of squared relative errors of the seconds, all >= 0.
+    """The parts, all >= 0, with the least sum of squared relative errors of the seconds.
 
-    What a share that never varies would divide is in the serial part.
+    The serial part includes what is divided by a share that never varies.
 
     Raises ValueError if there are fewer different shares than parts to separate.
     """
@@ -131,7 +131,7 @@ class Fit(NamedTuple, Generic[T]):
     """A fit to cells, with its draws."""
 
     value: T  # fitted to the means of the cells
-    # Fitted to each draw of these means, which Student's t stretched before; empty where the spread
+    # Fitted to each draw of these means, stretched by Student's t beforehand; empty if the spread
     # is not known
     draws: list[T]
     cells: list[Cell]
@@ -157,7 +157,8 @@ def fit_cells(cells: list[Cell], fit: Callable[[FloatArray], T]) -> Fit[T]:
     stretch = stats.student(dof) / stats.student(math.inf)
     logs = np.log(np.stack([cell.draws for cell in cells], axis=1))
     # Ranks of a Kronecker sequence (multiples of square roots of primes), so that all cells
-    # together vary evenly: draws in a random order move the ends of an interval by a few percent.
+    # together vary evenly: draws in a random order would move the ends of an interval by a few
+    # percent.
     roots = np.sqrt([n for n in range(2, 1000) if all(n % k for k in range(2, n))][: len(cells)])
     ranks = (np.outer(np.arange(1, len(logs) + 1), roots) % 1).argsort(axis=0).argsort(axis=0)
     logs = np.take_along_axis(np.sort(logs, axis=0), ranks, axis=0)
@@ -172,7 +173,7 @@ def within_cores(cells: list[Cell], *, fit_all: bool) -> list[Cell]:
 
 
 def fit_law_of(cells: list[Cell], *, coherence: bool = False) -> Fit[Law] | None:
-    """Fits the law to the cells; None for fewer than two cells, or four with `coherence`."""
+    """Fits the law to the cells; None if these are fewer than two, or four with `coherence`."""
     n = [float(cell.by) for cell in cells]
     if len(cells) < (4 if coherence else 2):
         return None
@@ -209,7 +210,7 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
     sentences = [f"{points}: serial fraction {serial}, so {limit}.", *universal]
     if learn_s is None:
         return sentences
-    # Where no N is enough N is infinite and has no interval; one over N is 0 and has one.
+    # If no N is enough, N is infinite and has no interval, but 1 / N is 0 and has one.
     share = amdahl.interval(lambda law: 1 / law.workers_for(learn_s), most=1)
     n = stats.Interval(*(1 / x if x else math.inf for x in (share.value, share.high, share.low)))
     where = f"it becomes the bottleneck from N = {n} samplers on{beyond(n.value)}"
@@ -223,7 +224,7 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
 class RoundFit(NamedTuple):
     """The parts of whole rounds of runs that differ in their samplers and learners only."""
 
-    line: str  # a label where there are several such groups of runs; else ''
+    line: str  # a label if there are several such groups of runs; else ''
     workers: list[tuple[int, int]]  # the samplers and learners of each cell
     shares: list[Shares]  # the largest shares of each cell
     fit: Fit[RoundParts]  # the parts, with the cells: seconds of a round
@@ -238,7 +239,8 @@ class RoundFit(NamedTuple):
 def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False) -> list[RoundFit]:
     """Fits each group of runs in lock-step that differ in samplers or learners.
 
-    Rounds are without the evaluations and checkpoints between them, which come by steps.
+    Rounds are without the evaluations and checkpoints between them, which are due by numbers of
+    steps.
     """
     round_s, timing = iterations["iteration_s"], sweep.timing
     if apart := [name for name in ("evaluate_s", "checkpoint_s") if name in timing]:
@@ -266,12 +268,12 @@ def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False)
         except ValueError:  # too few different numbers of processes
             continue
         fits.append(RoundFit(line, workers, shares, fit))
-    # As many parts as points would be drawn through the points, whatever the law.
+    # With as many parts as points, the fit would go through all points, whatever the law.
     return [fit for fit in fits if any(fit.varied) and len(fit.workers) > 1 + sum(fit.varied)]
 
 
 def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
-    """The samplers and learners of a run with their shares; None where it does not show them."""
+    """The samplers and learners of a run with their shares; None if it does not show them."""
     keys = ("sampler.n", "learner.n", "sampler.lanes", "learner.shards")
     values = [run.config.get(key, 1) for key in keys]
     known = [value for value in values if isinstance(value, int) and value > 0]

@@ -28,15 +28,17 @@ from walle.analysis.writing.format import listed
 
 # A call for no lane costs as much as these numbers of lanes (benchmarks/lanes.py, HalfCheetah).
 ACT_CALL_LANES, ENV_CALL_LANES, ROLLOUT_LANES = 36.0, 2.3, 60.0
-# Of the agent for each sampler and round: copying a rollout, waking, looking after all samplers.
+# Seconds of the agent for each sampler and round: copying a rollout, waking, looking after all
+# samplers.
 SAMPLER_S = 35e-6 + 3e-6 + 1.5 * 4.5e-6
 MACHINE_S = 35e-6  # of the agent for each other machine and round
 COPY_BYTES_S = 4e9  # of one core, for what other machines send
 POLICY_BYTES = 100e3
-# Of a core for a step of `env=slow`, which only waits: in each of 64 processes on two cores.
+# Seconds of a core for a step of `env=slow`, which only waits, in each of 64 processes on two
+# cores.
 SLOW_CPU_S = 0.11e-3
-# Of learning: 87% [83, 91] by whole runs (docs/study.md), 91% to 94% by sections of rounds
-# (benchmarks/measured/serial*.json).
+# The share of learning that learners divide: 87% [83, 91] by whole runs (docs/study.md), 91% to 94%
+# by sections of rounds (benchmarks/measured/serial*.json).
 DIVISIBLE = 0.83, 0.94
 # The largest errors beside real runs: on two cores in lock-step with a core for each process, on
 # two cores otherwise, and on 16 virtual cores (benchmarks/measured/sixteen_cores.csv).
@@ -56,7 +58,7 @@ class Setup:
     steps: int  # of each lane in a round
     lanes: int  # over all samplers
     samplers: int = 1  # dealt to the machines evenly
-    learners: int = 1  # all on the first machine, as the agent is
+    learners: int = 1  # all on the first machine, like the agent
     machines: int = 1
     cores: int | None = None  # of each machine; None: as many as there are processes
     max_lag: int | None = 0  # None: free-running
@@ -98,11 +100,11 @@ class Costs:
     other_s: FloatArray
     send_s: FloatArray
     learn_s: FloatArray
-    agent_s: FloatArray  # from a round's arrival to the next policy, besides learning, SAMPLER_S
+    agent_s: FloatArray  # from a round's arrival to the next policy, without learning and SAMPLER_S
     after_s: FloatArray  # of the agent after publishing
     divisible: FloatArray  # the share of learning that learners divide
     shards: int  # of a minibatch; learners beyond this number have nothing to do
-    env_cpu_s: float | None = None  # of a core for a step of one lane; None: all its seconds
+    env_cpu_s: float | None = None  # of a core for a step of one lane; None: all the step's seconds
     step_deviation_s: float = 0.0  # of a step of one lane
     spread_from: str = NONE  # what the deviation was read from
 
@@ -116,7 +118,7 @@ class Costs:
 class Prediction:
     """The seconds of a round of a setup, with those of each draw of the costs."""
 
-    setup: Setup  # with a lane for each sampler
+    setup: Setup  # with at least a lane for each sampler
     round_s: FloatArray  # [1 + DRAWS]
     collect_s: float  # until the slowest sampler has collected
     learn_s: float
@@ -129,7 +131,7 @@ class Prediction:
 
     @property
     def core_hours(self) -> float:
-        """Hours of the cores that a million environment steps occupy, in lock-step in turn."""
+        """Core hours of a million environment steps; in lock-step, processes take turns."""
         wanted = (self.setup.busy, *self.setup.dealt[1:])
         cores = sum(min(n, self.setup.cores or n) for n in wanted)
         return cores * self.step_s * 1e6 / 3600
@@ -281,7 +283,7 @@ def _divisible(
 
 
 def read_rounds(sweep: Sweep, warmup: int) -> list[tuple[Run, Setup, pd.DataFrame]]:
-    """Each run with its setup and a row an iteration.
+    """Each run with its setup and one row per iteration.
 
     The rows hold `steps`, `round_s` (without evaluating), the samplers' mean `act_s`,
     `env_step_s`, `other_s` and `send_s`, their `variance`, and `learn_s`, `agent_s` and `after_s`.

@@ -33,8 +33,8 @@ class Scores(NamedTuple):
 class Experience(NamedTuple):
     """The finished episodes of a run as piecewise linear functions of environment steps.
 
-    An episode counts in equal parts on all steps since the one before in its lane, so that a window
-    is over the same steps for any number of lanes.
+    An episode counts in equal parts on all steps since the episode before it in its lane, so that a
+    window is over the same steps for any number of lanes.
     """
 
     steps: FloatArray  # [knots] where episodes start or end, from 0
@@ -52,7 +52,7 @@ class Experience(NamedTuple):
 
 @lru_cache(maxsize=1)
 def experience(sweep: Sweep) -> dict[str, Experience]:
-    """The experience of each run of which an episode has ended, from episodes.csv."""
+    """The experience of each run in which an episode has ended, from episodes.csv."""
     found = {}
     for run, rows in sweep.episodes.groupby("run", observed=True):
         lanes, stop = rows.groupby("lane")["env_steps"], rows["env_steps"].to_numpy(float)
@@ -74,12 +74,12 @@ def starts(sweep: Sweep) -> dict[str, float]:
 
 
 def window(sweep: Sweep) -> float:
-    """The environment steps of a window: a tenth of those of the shortest run, as planned."""
+    """The environment steps of a window: a tenth of the planned steps of the shortest run."""
     return min(float(run.config.get("total_steps", math.nan)) for run in sweep.runs) / PARTS
 
 
 def with_training(sweep: Sweep, frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows of iterations with the mean return over the window that ends there, `TRAINING`."""
+    """Rows of iterations with `TRAINING`, the mean return over the window that ends there."""
     known, values = experience(sweep), pd.Series(np.nan, frame.index)
     sweep.note(f"Returns in training are means over windows of {window(sweep):,.0f} steps")
     for run, rows in frame[frame["run"].isin(known)].groupby("run", observed=True):
@@ -98,7 +98,7 @@ def training(sweep: Sweep, names: Collection[str]) -> Scores:
 
 
 def at_end(sweep: Sweep, names: Collection[str]) -> Scores | None:
-    """The evaluations of some runs at their ends; None unless all have one within 5% of a place."""
+    """The evaluations of some runs at their ends; None unless all have one, at steps within 5%."""
     rows = sweep.evaluations[sweep.evaluations["run"].isin(names)]
     last = rows.groupby(rows["run"].astype(str)).tail(1)
     if len(last) < len(names) or last["env_steps"].min() < SAME_END * last["env_steps"].max():
@@ -110,7 +110,7 @@ def at_end(sweep: Sweep, names: Collection[str]) -> Scores | None:
 def final_scores(
     sweep: Sweep, tasks: Mapping[str, Collection[str]], *, evaluations: bool | None = None
 ) -> dict[str, Scores]:
-    """The final scores of the runs of each task: evaluations where all have them, else training.
+    """The final scores of the runs of each task: evaluations if all have them, else training.
 
     Raises BadInputError if `evaluations` are asked for, and a run has none.
     """
@@ -125,7 +125,7 @@ def final_scores(
 
 
 def evaluations_first(sweeps: Sequence[Sweep]) -> list[str]:
-    """The sentence that evaluations are drawn, between algorithms that all have them; else none."""
+    """The sentence that evaluations are drawn, if several algorithms all have them; else none."""
     varies = any("algo.name" in each.varying for each in sweeps)
     if not varies or any(each.evaluations["run"].nunique() < len(each.runs) for each in sweeps):
         return []
@@ -141,7 +141,7 @@ def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArr
 
 
 def possible_returns(runs: Iterable[Run]) -> Ends:
-    """The least and the greatest return of an episode of the runs, where the task is known.
+    """The least and the greatest return of an episode of the runs, if the task is known.
 
     A task with arguments or a time limit of its own has other rewards or lengths than the table's.
     """

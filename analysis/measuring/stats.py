@@ -52,7 +52,7 @@ def mean_bounds(x: FloatArray, *, positive: bool = False) -> tuple[FloatArray, F
     """The ends of the 95% interval of the mean: mean -+ t s / sqrt(n), n - 1 degrees of freedom.
 
     Args:
-        x: the sample, along the first axis; both ends are NaN where it has one or two values.
+        x: the sample, along the first axis; both ends are NaN if it has one or two values.
         positive: take the interval of the logarithm, to the first order: mean * exp(-+ t s / (mean
             sqrt(n))), so that the interval of a time stays above zero.
     """
@@ -75,7 +75,7 @@ def mean_draws(x: FloatArray, rng: np.random.Generator, draws: int = DRAWS) -> F
     """[draws] of the mean of positive values: normal in the logarithm, with the standard error.
 
     The caller stretches them by the ratio of Student's t to the normal. For other values, and for a
-    single one, all draws are the mean.
+    single value, all draws are the mean.
     """
     mean = float(x.mean())
     if x.size < 2 or mean <= 0:
@@ -104,7 +104,8 @@ def student(dof: float) -> float:
 def one_variance(squares: FloatArray, dof: FloatArray) -> bool:
     """False if Bartlett's test (1937) rejects at 5% that samples have one variance.
 
-    Takes their sums of squares and degrees of freedom; one degree or less tells nothing.
+    Takes their sums of squares and degrees of freedom; samples with one degree or less tell
+    nothing.
     """
     from scipy.special import chdtrc
 
@@ -130,7 +131,7 @@ def interval_bounds(
         draws: [draws, ...] bootstrap draws of the statistic; both ends have the shape [...].
         n: the number of resampled values, infinity for draws that are not too narrow; for one value
             the ends are NaN.
-        dof: the degrees of freedom of the spread, where several samples share it; else n - 1.
+        dof: the degrees of freedom of the spread, if several samples share it; else n - 1.
     """
     draws = np.asarray(draws, float)
     dof = n - 1 if dof is None else dof
@@ -193,7 +194,7 @@ class Sides(NamedTuple):
     """The runs of A and of B on one task."""
 
     a: FloatArray  # [runs of A] a number for each run
-    b: FloatArray  # [runs of B]; where `paired`, run i of B belongs to run i of A
+    b: FloatArray  # [runs of B]; if `paired`, run i of B belongs to run i of A
     paired: bool = False  # whether run i of both sides shares what chance decided, such as its seed
 
     @property
@@ -203,7 +204,7 @@ class Sides(NamedTuple):
 
 
 def difference(both: Sides) -> Estimate:
-    """mean(B) - mean(A): Welch's for independent runs, Student's of the pairs' differences."""
+    """mean(B) - mean(A): Welch's for independent runs, else Student's of pairs' differences."""
     if both.paired:
         return _mean_estimate(both.b - both.a)
     b, a = _mean_estimate(both.b), _mean_estimate(both.a)
@@ -232,12 +233,12 @@ def log_ratio(both: Sides) -> Estimate:
 def pooled_log_ratios(
     tasks: Sequence[Sides], like: Sequence[Sides] | None = None
 ) -> list[Estimate]:
-    """`log_ratio` of every task, where all runs share one relative variance, as speeds do.
+    """`log_ratio` of every task, if all runs share one relative variance, as speeds do.
 
     The variance of a run is pooled over all tasks and both sides; its degrees of freedom are the
-    sum over them. Where all tasks are paired it is the variance of the pairs' differences. If
-    `like` is given, its variance is used instead; the runs of `like` may depend on each other, so
-    the degrees of freedom are at most those of `tasks`.
+    sum over them. If all tasks are paired, it is the variance of the pairs' differences. If `like`
+    is given, its variance is used instead; the runs of `like` may depend on each other, so the
+    degrees of freedom are at most those of `tasks`.
     """
     paired = all(both.paired for both in (*tasks, *(like or ())))
 
@@ -280,8 +281,8 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
     t standard deviations from the estimate, where the deviation is the one that p itself implies:
     the score interval of Newcombe (2006, "Confidence intervals for an effect size measure based on
     the Mann-Whitney statistic, part 2", method 5), with Student's t for few runs and p on every
-    task. Unlike a bootstrap's, it does not collapse to a point if one side wins every pair. A
-    single run a side has no interval, and neither have identical sides. All pairs of runs of a task
+    task. Unlike a bootstrap's, it does not collapse to a point if one side wins every pair. Sides
+    of a single run have no interval, and neither have identical sides. All pairs of runs of a task
     count, paired or not; without `higher`, lower is better, as for seconds.
     """
     sign = 1 if higher else -1
@@ -296,9 +297,9 @@ def improvement_on_reported(tasks: Sequence[tuple[FloatArray, float, float, int]
     """The probability that a run of ours is above a reported one, the mean over tasks.
 
     A task has the returns of our runs; and the mean, the standard deviation and the number of the
-    others, which are taken as normal: a run of ours with return x is above one of them with the
-    probability Φ((x - mean) / spread); without a spread it is above, below, or equal (1/2). The
-    interval is that of `improvement`.
+    reported ones, which are taken as normal: a run of ours with return x is above a reported one
+    with the probability Φ((x - mean) / spread); without a spread it is above, below, or equal
+    (1/2). The interval is that of `improvement`.
     """
     from scipy.special import ndtr
 
@@ -310,7 +311,7 @@ def improvement_on_reported(tasks: Sequence[tuple[FloatArray, float, float, int]
 
 
 def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
-    """The interval of `improvement`; without bounds where a side has a single run."""
+    """The interval of `improvement`; without bounds if a side has a single run."""
     from scipy.optimize import brentq
 
     if min(map(min, sizes)) < 2:
@@ -332,7 +333,7 @@ def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
 
 
 def _satterthwaite(variances: FloatArray, dofs: FloatArray) -> float:
-    """Degrees of freedom of a sum of variances; the smallest where all variances are 0."""
+    """Degrees of freedom of a sum of variances; the smallest if all variances are 0."""
     if not variances.any():
         return float(dofs.min())
     known = variances != 0

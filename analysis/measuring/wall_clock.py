@@ -19,7 +19,7 @@ AGENT = "agent"
 def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
     """sweep.iterations without the compiler's time in wall_s, iteration_s and other_s.
 
-    The wall clock of an iteration excludes all compiling of its run so far. What the compiler takes
+    The wall clock of an iteration excludes all compiling of its run so far. The compiler's time
     depends on what it finds in its cache, so a first run would look slower than the next one. A run
     that was resumed has started twice: its wall clock keeps the first start only. `core_s` is the
     wall clock times the run's cores, `round_steps` the environment steps of an iteration.
@@ -27,8 +27,8 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
     frame, took = sweep.iterations, compile_seconds(sweep)
     number = starts(sweep)
     if {"wall_s", "other_s"} <= set(frame) and (number > 1).any():
-        # The first iteration after a start has the start in its `other_s`, beside the compiler's
-        # time: what is above the median of the run's other iterations.
+        # The `other_s` of the first iteration after a start includes, beside the compiler's time,
+        # the start: what exceeds the median of the run's other iterations.
         first = ~pd.concat([frame["run"].astype(str), number], axis=1).duplicated()
         other = frame["other_s"] - took
         usual = other.where(~first).groupby(frame["run"], observed=True).transform("median")
@@ -72,7 +72,7 @@ def starts(sweep: Sweep) -> pd.Series[int]:
 
 
 def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
-    """[rows of sweep.iterations] without the first `warmup` after each start or resumption."""
+    """[rows of sweep.iterations] false for the first `warmup` after each start or resumption."""
     groups = [sweep.iterations["run"], starts(sweep)]
     return sweep.iterations.groupby(groups, observed=True).cumcount() >= warmup
 
@@ -102,8 +102,8 @@ def timing_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -
 
     A sampler's row starts where its last rollout was handed over, so its first rows after the
     warm-up still include waiting for the warm-up's end or the compiler: one row in lock-step, one
-    more for each round of lag or, free-running, for each slot. They are left out. With `compiling`
-    the compiler's time stays in.
+    more for each round of lag or, free-running, for each slot. These rows are left out. With
+    `compiling` the compiler's time stays in.
     """
     frame = sweep.timing
     if not len(frame):
@@ -147,7 +147,7 @@ class Unit(NamedTuple):
 
 
 def unit_of(sweep: Sweep) -> Unit:
-    """The nominal round, `batch_size`, where all runs have the same; else a thousand steps."""
+    """The nominal round, `batch_size`, if all runs have the same; else a thousand steps."""
     size, *others = set(sweep.values("batch_size"))
     if isinstance(size, int) and not others:
         return Unit(size, f"round of {size:,} steps")
@@ -157,7 +157,7 @@ def unit_of(sweep: Sweep) -> Unit:
 def steps_of(sweep: Sweep) -> pd.Series[float]:
     """[rows of sweep.iterations] the environment steps of each iteration.
 
-    Where rows are missing, it is the mean over the iterations since the row before.
+    If rows are missing, it is the mean over the iterations since the row before.
     """
     frame = sweep.iterations
     require(frame, "env_steps", "iteration")
@@ -173,10 +173,10 @@ def seconds_per_run(
 
     `frame` holds the rows of sweep.iterations that count. Collection takes `collect_s` in
     lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round. For
-    free-running samplers it is all of the iteration's wall clock per step that arrived, learned or
-    dropped; their waiting for free slots counts. Without that waiting (`busy`), a rollout is a
-    sampler's share of a nominal round, so n samplers collect `batch_size` steps in the average time
-    of a rollout.
+    free-running samplers it takes all of the iteration's wall clock per step that arrived, whether
+    learned or dropped; the samplers' waiting for free slots counts. Without that waiting (`busy`),
+    a rollout is a sampler's share of a nominal round, so n samplers collect `batch_size` steps in
+    the average time of a rollout.
     """
     require(frame, column)
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]
@@ -205,5 +205,5 @@ def seconds_per_run(
 
 
 def measure_seconds(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:
-    """The cells of `seconds_per_run`; where runs repeat, with the spread that all cells share."""
+    """The cells of `seconds_per_run`; if runs repeat, with the spread that all cells share."""
     return share_spread(sweep, measure(sweep, seconds_per_run(sweep, frame, column), by))

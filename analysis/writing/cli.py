@@ -44,7 +44,7 @@ class Study(NamedTuple):
     figure: style.Figure  # drawn but not written
     table: pd.DataFrame  # the numbers; a column `x` may have `x_low` and `x_high` beside it
     sentences: list[str]  # the findings, the answer first
-    points: pd.DataFrame | None = None  # of the figure, where the table is only a summary
+    points: pd.DataFrame | None = None  # of the figure, if the table is only a summary
     perfetto: Callable[[], str] | None = None  # the JSON of a trace, for one more file
     notes: Sequence[str] = ()  # on the method
 
@@ -57,7 +57,7 @@ def parser(
 ) -> argparse.ArgumentParser:
     """A parser with the flags that all scripts share, and with a script's own `flags`.
 
-    These hold the arguments of `add_argument` by flag and metavar, or only the help.
+    `flags` holds the arguments of `add_argument`, or only the help, by flag and metavar.
     """
     raw = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(
@@ -106,9 +106,10 @@ def command(
 ) -> Callable[..., int]:
     """The `main` of a script that draws a figure: a function of the arguments, or of sys.argv.
 
-    The keywords of `study` are flags, and the runs of `baseline` are loaded. `name` stands before
-    an error, and names the figure's file unless `figure` returns another name. `check` returns what
-    is wrong with the flags. The error of a failed study also names the runs that were left out.
+    The keywords of `study` are flags, and the runs that `baseline` names are loaded. `name` stands
+    before an error, and names the figure's file unless `figure` returns another name. `check`
+    returns what is wrong with the flags. The error of a failed study also names the runs that were
+    left out.
     """
     options = [key for key in inspect.signature(study).parameters if key != "sweep"]
 
@@ -176,7 +177,7 @@ def open_viewer(args: argparse.Namespace, name: str, address: str) -> None:
 
 
 def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *, name: str) -> None:
-    """Writes a page called `name`, and a table with a row a run beside it; prints their paths."""
+    """Writes a page called `name`, and beside it a table with a row per run; prints their paths."""
     runs = args.csv or path.with_suffix(".csv")
     write_text(path, text)
     write_text(runs, sweep.summary().to_csv(index=False))
@@ -211,7 +212,7 @@ def _path_ending(text: str, endings: tuple[str, ...]) -> Path:
 
 
 def whole_number(text: str, least: int = 0) -> int:
-    """The whole number of a flag; a flag that needs another one is refused."""
+    """The whole number of a flag; refuses any other text, or less than `least`."""
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
     return int(text)

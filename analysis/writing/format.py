@@ -42,6 +42,6 @@ def milliseconds(seconds: float) -> str:
 def with_range(
     interval: tuple[float, float, float], text: Callable[[float], str] = digits, unit: str = ""
 ) -> str:
-    """`4.2 [3.9, 4.4]`: a value with the ends of its interval, or alone where these are NaN."""
+    """`4.2 [3.9, 4.4]`: a value with the ends of its interval, or alone if these are NaN."""
     value, low, high = map(text, interval)
     return f"{value}{'' if math.isnan(interval[1]) else f' [{low}, {high}]'}{unit}"

@@ -48,7 +48,7 @@ td.long { white-space: normal; min-width: 20rem; }
   details:not([open]) { display: none; }
 }
 """
-LONG = 60  # letters of a cell that is wrapped
+LONG = 60  # a cell with more letters is wrapped
 
 
 def document(title: str, parts: Iterable[str], *, reload_s: float = 0) -> str:
@@ -90,7 +90,7 @@ def paragraph(text: str, style: str = "") -> str:
 
 
 def sentences(texts: Iterable[str]) -> str:
-    """A list with one sentence an entry."""
+    """A list with one entry per sentence."""
     return "<ul>" + "".join(f"<li>{escape(text)}</li>" for text in texts) + "</ul>"
 
 

@@ -28,7 +28,7 @@ def panel(sweep: Sweep, by: str, y: str) -> str:
     """The panel; at first it draws `y` over environment steps, coloured by `by`."""
     rows, evals = scores.with_training(sweep, wall_clock.clock(sweep)), sweep.evaluations
     known = {"run", *CLOCKS, *ALWAYS_JOINED, *sweep.varying}
-    if len(evals):  # between the iterations, with the clocks of the one before
+    if len(evals):  # between the iterations, with the clocks of the iteration before
         new = {name: f"{EVALUATION}{name}" for name in evals if name not in known}
         evals = evals[["run", "env_steps", *new]].rename(columns=new)
         rows = pd.concat([rows, evals]).sort_values(["run", "env_steps"], kind="stable")

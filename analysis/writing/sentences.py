@@ -31,12 +31,12 @@ def ended(sentence: object) -> str:
 
 
 def of_line(line: str, phrase: str) -> str:
-    """The phrase, after the line's label where the figure has several lines."""
+    """The phrase, after the line's label if the figure has several lines."""
     return f"{line}: {phrase}" if line else phrase
 
 
 def for_line(line: str, sentence: str) -> str:
-    """The sentence, with the line that it is about where the figure has several lines."""
+    """The sentence, with the line that it is about if the figure has several lines."""
     return f"For {line}: {sentence}" if line else sentence[:1].upper() + sentence[1:]
 
 
@@ -96,7 +96,7 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, by: str) -> list[str]:
 
 
 def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
-    """A sentence about what the seconds of collection are of runs that are free-running."""
+    """A sentence about what the seconds of collection are in free-running runs."""
     names = {name for cell in cells for name in cell.names}
     if not any(run.mode == FREE and run.name in names for run in sweep.runs):
         return []
@@ -120,7 +120,7 @@ def few_lanes(sweep: Sweep, by: str) -> list[str]:
 
 
 def lanes_text(own: tuple[int, int] | None) -> str:
-    """`16`, or `2 to 3` where samplers differ in their lanes; '' where that is unknown."""
+    """`16`, or `2 to 3` if samplers differ in their lanes; '' if this is unknown."""
     return " to ".join(str(number) for number in dict.fromkeys(own or ()))
 
 
@@ -142,7 +142,7 @@ def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
 
 
 def few_repeats(cells: Iterable[Cell]) -> list[str]:
-    """A sentence on how to get intervals, where points have none."""
+    """A sentence on how to get intervals, if points have none."""
     few = [cell for cell in cells if math.isnan(cell.interval().low)]
     if not few:
         return []
@@ -151,7 +151,7 @@ def few_repeats(cells: Iterable[Cell]) -> list[str]:
 
 
 def without_lone_line(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Drops `line` (or the given columns) where all rows have the same value."""
+    """Drops `line` (or the given columns) if all rows have the same value."""
     lone = [c for c in columns or ("line",) if table[c].nunique() == 1]
     return table.drop(columns=lone)
 

@@ -30,14 +30,14 @@ ConfigStore.instance().store(
 
 
 def either(value: Any, otherwise: Any) -> Any:
-    """`${walle.either:${name},x}` is x where `name` is null; OmegaConf lacks such a resolver."""
+    """`${walle.either:${name},x}` is x if `name` is null; OmegaConf lacks such a resolver."""
     return otherwise if value is None else value
 
 
 def up_to_cores(*counts: int) -> str:
-    """`${walle.up_to_cores:1,2,4,8}` is "1,2" on two cores: the counts that have a core each.
+    """`${walle.up_to_cores:1,2,4,8}` is "1,2" on two cores: the counts up to the number of cores.
 
-    The least count always stays. Sweeps over `sampler.n` use it.
+    The smallest count always stays. Sweeps over `sampler.n` use it.
     """
     from walle.system.machine import usable_cores  # not at the top: every application would load it
 
@@ -46,7 +46,7 @@ def up_to_cores(*counts: int) -> str:
 
 
 def power_of_two(most: int, of: int) -> int:
-    """`${walle.power_of_two:64,${batch_size}}` is the largest up to 64 that divides the round."""
+    """`${walle.power_of_two:64,${batch_size}}` is the largest one up to 64 that divides a round."""
     return math.gcd(most, of)
 
 
@@ -62,12 +62,13 @@ for resolver in (either, up_to_cores, power_of_two, example):
 
 
 class WalleSearchPath(SearchPathPlugin):
-    """Makes `hydra/launcher=walle` known to every application, and to walle its further files."""
+    """Makes `hydra/launcher=walle` known to every application; walle also finds its other files."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
         """Adds the launcher's own configuration, after the application's.
 
-        To walle's own configuration it adds sweeps/, and conf/ in the user's working directory.
+        For walle itself, it also adds sweeps/ and the directory conf/ in the user's working
+        directory.
         """
         here = Path(__file__).resolve().parent
         search_path.append(provider="walle-launcher", path=f"file://{here / 'conf'}")

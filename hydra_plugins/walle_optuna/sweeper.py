@@ -29,7 +29,7 @@ class WalleOptuna(Sweeper):
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
-        """Prepares the search; ends the program with code 2 without Optuna."""
+        """Prepares the search; ends the program with code 2 if Optuna is missing."""
         if find_spec("optuna") is None:
             print(
                 "hydra/sweeper=walle_optuna needs Optuna: pip install 'walle[optuna]'",

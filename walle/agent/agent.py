@@ -43,11 +43,11 @@ class Agent:
     timer: Timer  # runs since the run started; start-up counts as `other`
     lag: Lag
     quota: EpisodeQuota | None  # decides the number of episodes of rounds with whole episodes
-    # whether to keep the state before each update, so that an update which the death of a worker
-    # interrupts can be undone
+    # whether to keep the state before each update, so that an update can be undone if the death
+    # of a worker interrupts it
     undo: bool
-    env_steps: int = 0  # learned from
-    iteration: int = 0  # of the last round that was learned from
+    env_steps: int = 0  # environment steps learned from
+    iteration: int = 0  # number of the last round that was learned from
 
     def __post_init__(self) -> None:
         """Starts with version 0 of the policy."""
@@ -60,7 +60,7 @@ class Agent:
         self._evaluated_at = 0  # environment steps of the last evaluation, or of the resume
         self.best: float | None = None  # the highest mean return of an evaluation
         self._is_unfinished = False  # whether an evaluation must still be made or repeated
-        self._is_long = True  # whether updates may last over a second: then signals undo them
+        self._is_long = True  # whether updates may last over a second; if so, signals undo them
         self.sampling.events.listen(self.recorder.news)
         self._at = "starting"
         self.recorder.progress.doing = lambda: f"{self._at}: {self.timer}"
@@ -74,7 +74,7 @@ class Agent:
             Interrupted: a signal arrived while the agent compiled, waited or took a long update.
         """
         try:
-            # Version 0, or after a resume all versions that samplers may still use. Samplers
+            # Version 0 or, after a resume, all versions that samplers may still use. Samplers
             # collect during the warm-up.
             for snapshot in list(self._live) or [self._next_snapshot()]:
                 self._publish(snapshot)
@@ -123,7 +123,7 @@ class Agent:
         round_ = self.sampling.receive()
         failed: Exception | None = None
         # An iteration counts completely or not at all. After an error `run` saves the state from
-        # before the iteration, or nothing if that was not kept: the last checkpoint remains.
+        # before the iteration, or nothing if that was not kept; the last checkpoint then remains.
         self._state_to_save = lambda: before
         lag = self._version - round_.rollout.policy_version
         start_ns = self.timer.switch("update")

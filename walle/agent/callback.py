@@ -32,7 +32,7 @@ class RoundInfo(Info):
     Attributes:
         return_mean: mean return of the last training episodes; None before the first one ends.
         eval_mean: mean return of the last evaluation; None before the first one.
-        metrics: the algorithm's, as in iterations.csv.
+        metrics: the algorithm's metrics, as in iterations.csv.
     """
 
     return_mean: float | None
@@ -45,8 +45,8 @@ class EvaluationInfo(Info):
     """The argument of `on_evaluation`.
 
     Attributes:
-        returns: of the episodes.
-        lengths: of the episodes, in steps.
+        returns: the returns of the episodes.
+        lengths: the lengths of the episodes, in steps.
         mean: mean of `returns`.
         is_best: whether no earlier evaluation had a higher mean; the policy is then in best.pt.
     """
@@ -88,8 +88,9 @@ class EndInfo(Info):
 class Callback:
     """Hooks that the agent calls between two rounds; override the ones you need.
 
-    The run waits for a hook; its time is the section `callbacks` in timing.csv. A hook that returns
-    True stops the run after the round: the run counts as completed, and status.json has the reason.
+    The run waits for a hook; the hook's time counts as `callbacks` in timing.csv. A hook that
+    returns True stops the run after the round: the run counts as completed, and status.json has
+    the reason.
     After an exception in a hook the run writes a checkpoint and ends as failed.
 
     A callback is made without arguments, once in each process that runs or resumes the run.
@@ -112,4 +113,4 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continues from `state_dict()` in a resumed run, arrays as tensors."""
+        """Continues from `state_dict()` in a resumed run; arrays become tensors."""

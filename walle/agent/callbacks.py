@@ -71,7 +71,7 @@ class Callbacks:
                     self.stopped_by = self.stopped_by or name
 
     def state_dict(self) -> dict[str, Any]:
-        """The states by name, and what stopped the run; CallbackError if not plain data."""
+        """The states by name, and what stopped the run; CallbackError if one is not plain data."""
         with self.timer.section("callbacks"):
             states = {}
             for name, callback in self.callbacks.items():
@@ -98,7 +98,7 @@ def stop_reason(name: str | None) -> str | None:
 
 
 def _called(name: str, callback: Callback, hook: str, *arguments: Any) -> Any:
-    """Calls a method; CallbackError if it raises, or a hook returns no bool and no None."""
+    """Calls a method; CallbackError if it raises, or a hook returns neither a bool nor None."""
     try:
         returned = getattr(callback, hook)(*arguments)
     except (Exception, SystemExit):  # noqa: BLE001 - a callback may raise anything

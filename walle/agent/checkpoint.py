@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from walle.learning.replay import Replay
     from walle.timing import Every
 
-# Loading a policy imports this file: what only learning needs is imported where it is used.
+# Loading a policy imports this file: modules for learning alone are imported where they are used.
 
 FORMAT = 1
 LAST, PREVIOUS, BEST = "last.pt", "previous.pt", "best.pt"
@@ -82,7 +82,7 @@ def load(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} holds more than data, so it is not loaded") from error
     except Exception as error:  # damaged bytes may raise anything
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        if path.name == BEST:  # in place of last.pt, `load_last` takes another one
+        if path.name == BEST:  # for a damaged last.pt, `load_last` takes another file
             reason += _other(path)
         raise ConfigError(f"{path} is damaged or no checkpoint of walle's: {reason}") from error
     version = state.get("format") if isinstance(state, dict) else None
@@ -109,7 +109,7 @@ def checksums(state: Any) -> dict[str, str]:
             yield from fields(part, f"{path}.{key}" if path else f"{key}")
         if isinstance(value, torch.Tensor):
             found = zlib.crc32(_kind(value).encode())
-            with suppress(RuntimeError):  # sparse ones have no bytes in a row
+            with suppress(RuntimeError):  # sparse tensors have no contiguous bytes
                 data = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
                 found = zlib.crc32(data.numpy().data, found)
             yield path, f"{found:08x}"
@@ -138,7 +138,7 @@ def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Itera
     """Yields the differences of `found`, the field `field`, from `like`, one sentence each."""
     kind, should = _kind(found), _kind(like)
     if isinstance(like, torch.Tensor) and isinstance(found, float):
-        kind = "float64 []"  # NumPy makes numbers of 0-dimensional arrays
+        kind = "float64 []"  # NumPy turns 0-dimensional arrays into numbers
     if like is None or (should == "float32 []" and kind == "float32 [2]"):
         return  # any value; Adam's decay in place of its steps, as before version 0.3
     if kind != should:
@@ -159,7 +159,7 @@ def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Itera
 
 
 def _kind(value: Any) -> str:
-    """The type of a value; of an array the type of its numbers, and its shape."""
+    """The type of a value; for an array, the type of its numbers and its shape."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')} {[*value.shape]}"
     return f"a {type(value).__name__}"
@@ -173,7 +173,7 @@ def _parts(value: Any) -> Mapping[Any, Any]:
 
 
 def _other(path: Path, fits: Callable[[Any], bool] = bool) -> str:
-    """The end of a message about the damaged file `path`: which other one can take its place."""
+    """The end of a message about the damaged file `path`: which other file can take its place."""
     others = {
         LAST: (PREVIOUS, f"move {LAST} away"),
         BEST: (LAST, "use which=last (start_from=DIR/last)"),
@@ -200,7 +200,7 @@ def resumed_file(directory: Path, resumed: Mapping[str, Any]) -> Path:
 def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
     """Removes the remains of a killed save from `directory`, and renames a damaged last.pt.
 
-    The next `save_last` would keep the damaged file as previous.pt, in place of a good one.
+    Else the next `save_last` would keep the damaged file as previous.pt, in place of a good one.
     This process must have locked the run's directory; `resumed` is what `load_last` returned.
     """
     for name in (LAST, BEST):
@@ -258,7 +258,7 @@ class CheckpointFiles:
 
     directory: Path  # is made with the first checkpoint
     replay: Replay | None
-    stored: Mapping[str, Any]  # what every checkpoint holds too, as plain values
+    stored: Mapping[str, Any]  # what every checkpoint also holds, as plain values
     are_due: Every
 
     def __post_init__(self) -> None:
@@ -305,7 +305,7 @@ class CheckpointFiles:
 
 
 class ReplayFiles:
-    """Files of rows, each named after the number of its first row; rows count from the run's start.
+    """Files of rows, each named after the number of its first row, counted from the run's start.
 
     Files are removed once neither kept checkpoint needs any of their rows. `blocks` has
     the first row, the end and the CRC-32 of each block in which the buffer's rows were appended.
@@ -318,7 +318,7 @@ class ReplayFiles:
 
     def append(self, replay: Replay) -> None:
         """Writes the rows added since the last call."""
-        for path in (self._directory.parent, self._directory):  # not the run's, were it deleted
+        for path in (self._directory.parent, self._directory):  # not the run's if it was deleted
             path.mkdir(exist_ok=True)
         self._oldest = replay.inserted - len(replay)
         self._written = max(self._written, self._oldest)
@@ -350,7 +350,7 @@ class ReplayFiles:
         """
         rows = self.read(replay, inserted, size, blocks)
         replay.restore(torch.from_numpy(rows), inserted)
-        self._written, self.blocks = inserted, list(blocks)  # of older versions: none
+        self._written, self.blocks = inserted, list(blocks)  # older versions wrote no blocks
         self._oldest = self._needed = inserted - len(rows)
 
     def read(self, replay: Replay, inserted: int, size: int, blocks: Any = ()) -> Any:
@@ -401,7 +401,7 @@ def as_data(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [as_data(part) for part in value]
     if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()  # a view would write all of its storage
+        return value.detach().cpu().clone()  # a view would be saved with all its storage
     return value
 
 
@@ -436,7 +436,7 @@ def earlier_state(
     needed: dict[str, Any] = {"env_steps": 0, "iteration": 0, "versions": {}, "cpu_model": None}
     needed |= {"config": {"total_steps": None}, "callbacks": {}}
     check(resumed_file(checkpoints, state), state, needed, ["callbacks"])
-    # Killed after its last round, a run has yet to write its last records.
+    # A run that was killed after its last round has yet to write its last records.
     ended = read_status(directory).get("state") == "completed"
     target = state["config"]["total_steps"]
     done = total_steps is not None and state["env_steps"] >= total_steps

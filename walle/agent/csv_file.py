@@ -11,9 +11,9 @@ from walle.errors import ConfigError, WalleError
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
-# Columns of earlier versions, under which a resumed run continues its file.
+# Columns of earlier versions; a resumed run keeps these names in its file.
 RENAMED = dict.fromkeys(("minibatches", "epochs", "updates"), "gradient_steps")
-ADDED = ("faults",)  # columns that their files lack
+ADDED = ("faults",)  # columns that the files of earlier versions lack
 
 
 class CsvFile:
@@ -107,7 +107,7 @@ class CsvFile:
                 "alone until it has ended"
             )
         try:
-            while data:  # a full disk takes a part, and raises at the next write
+            while data:  # a full disk takes part of the data, and raises at the next write
                 data = data[os.write(self._descriptor, data) :]
         except OSError as error:
             os.ftruncate(self._descriptor, info.st_size)

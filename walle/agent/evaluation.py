@@ -1,4 +1,4 @@
-"""Evaluation of the policy in separate lanes, without noise and optionally with it too."""
+"""Evaluation of the policy in separate lanes, without noise and optionally also with noise."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Evaluation(NamedTuple):
 
 
 def means(info: Iterable[tuple[str, Iterable[float]]]) -> dict[str, float | None]:
-    """Cells `NAME_mean`: each column's mean over the episodes with a number; None if none has."""
+    """Cells `NAME_mean`: a column's mean over the episodes with a number; None if there is none."""
     numbers = {name: [x for x in values if x == x] for name, values in info}
     return {f"{name}_mean": float(np.mean(x)) if x else None for name, x in numbers.items()}
 
@@ -62,10 +62,10 @@ class Evaluator:
         """
         seed_globals(seed, "evaluate")
         self._lanes = make_lanes(env, range(episodes), seed, "evaluate")
-        # An environment may keep something across episodes; replayed ones do not.
+        # An environment may keep something across episodes, unless its state is saved by replay.
         self._new = self._lanes.state() if env.saving == "pickle" else None
         self._info = env.info
-        self._seed = None if env.backend == "envpool" else seed  # its lanes take no new seeds
+        self._seed = None if env.backend == "envpool" else seed  # EnvPool takes no new seeds
         width = layout_of(self._lanes.observation_space).width
         self._actor, self._policy = Actor(policy, width, episodes, clip), policy
         self._streams, self._stochastic = seed, stochastic
@@ -117,8 +117,8 @@ def run_episodes(
 ) -> Evaluation | None:
     """Runs an episode in every lane; returns None if interrupted.
 
-    `seeds` is None where the lanes take no new seeds. `act` takes raw observations [L, O] to
-    actions [L, *A]; `interrupted` is called before every step. Episodes end before a faulty step.
+    `seeds` is None if the lanes take no new seeds. `act` maps raw observations [L, O] to actions
+    [L, *A]; `interrupted` is called before every step. Episodes end before a faulty step.
     `info` is the lanes' `EnvSpec.info`.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype

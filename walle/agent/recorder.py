@@ -143,7 +143,7 @@ class Iteration(NamedTuple):
     round: Round  # the experience
     version: int  # the policy's version before the update
     lag: IntArray  # [L] the lag of each lane's policy behind `version`
-    # seconds of collection: in lock-step from publication to the last rollout, else each rollout's
+    # seconds of collection: in lock-step, from publication to the last rollout; else each rollout's
     collect_s: Sequence[float]
     seconds: dict[str, float]  # seconds of each of the agent's sections
     metrics: dict[str, float]  # the algorithm's metrics
@@ -207,7 +207,7 @@ class Recorder:
         wall_s, seconds, round_ = self.timer.wall_s, iteration.seconds, iteration.round
         steps_before = iteration.env_steps - round_.rollout.env_steps
         episodes: list[Episode] = []
-        for rollout in round_.dropped or ():  # older than their lanes in the round
+        for rollout in round_.dropped or ():  # older than the lanes' rollouts in the round
             episodes += self.tracker.add(rollout, steps_before, wall_s)
         for rollout in round_.lanes:
             episodes += self.tracker.add(rollout, steps_before, wall_s)
@@ -357,7 +357,7 @@ class Progress:
             print(line, flush=True)
 
     def show(self, row: Row, eval_mean: float | None, spent: Mapping[str, float]) -> None:
-        """Shows a row of iterations.csv, the last evaluation and seconds `spent` besides."""
+        """Shows a row of iterations.csv, the last evaluation, and seconds `spent` on other work."""
         self._shown, self._wait_s = time.monotonic(), self._every_s
         if self._kind == "bar":
             text = describe(row, eval_mean, spent, self._bar.console.width - _BESIDE)
@@ -379,7 +379,7 @@ class Progress:
 def describe(
     row: Row, eval_mean: float | None, spent: Mapping[str, float], width: float = math.inf
 ) -> str:
-    """The returns, what was `spent` from 1% of the time on, the speed, and the other shares.
+    """The returns, the shares of `spent` that are at least 1%, the speed, and the other shares.
 
     If `width` is too small for all parts, the last ones are left out; the first one stays.
     """
@@ -395,7 +395,7 @@ def describe(
 
 
 def statistics(values: Sequence[float], name: str, *kinds: str) -> dict[str, Value]:
-    """Cells such as `name`_mean and `name`_std, by functions of NumPy; None without values."""
+    """Cells such as `name`_mean and `name`_std, computed by NumPy; None without values."""
     x = np.asarray(values, np.float64)
     return {f"{name}_{kind}": float(getattr(np, kind)(x)) if x.size else None for kind in kinds}
 
@@ -405,7 +405,7 @@ def durations(
 ) -> dict[str, Value]:
     """The cells of iteration_s and its parts, and the shares, from the agent's sections.
 
-    `collect_max_s` differs from the mean where samplers are unequal. In lock-step `other_s` is the
+    `collect_max_s` differs from the mean if samplers are unequal. In lock-step `other_s` is the
     rest of the iteration, so collect_s + learn_s + other_s is `iteration_s`. With overlap the sum
     may be larger, and `other_s` is the agent's time spent neither learning nor waiting. `compile_s`
     is a part of `other_s`, above zero only in the first iteration of a process: a resumed run

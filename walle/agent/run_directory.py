@@ -41,8 +41,8 @@ def write_provenance(
 ) -> None:
     """Writes run.json: command, code, versions, machine, threads; no environment variables.
 
-    A resumed run's file keeps its content; `resumptions` gets one more entry. `more` entries are
-    `bits_may_differ`, whether the same settings may produce different bits, and `parent`.
+    A resumed run's file keeps its content; `resumptions` gets one more entry. `more` may have
+    `bits_may_differ` (whether the same settings may produce different bits) and `parent`.
     """
     provenance = {
         "command": os.environ.get(COMMAND_VARIABLE) or command_line(),
@@ -69,7 +69,7 @@ def write_provenance(
 
 
 def add_nodes(directory: Path, nodes: dict[str, Any]) -> None:
-    """Adds the nodes of a cluster that collect from a round on to run.json."""
+    """Adds to run.json the nodes of a cluster that collect from a given round on."""
     path = directory / "run.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     content["nodes"] = [*content.get("nodes", []), nodes]
@@ -121,7 +121,7 @@ class Status:
     ) -> None:
         """Writes the state `running`.
 
-        A sweep's launcher writes the file before the run starts. Its fields are then kept,
+        A sweep's launcher writes the file before the run starts. The file's fields are then kept,
         including `config_hash`, by which the launcher finds completed jobs. `again` counts one more
         attempt: an earlier run was moved to attempts/, or is resumed.
         """
@@ -174,7 +174,7 @@ class Status:
             cause = cause_text(text)
             try:
                 self.end("failed", exit_code=1, error=cause)
-                if text != cause:  # of several lines
+                if text != cause:  # the error has several lines
                     write_atomically(self._directory.path / FAILURE, f"{text}\n")
             except OSError as disk:  # the run's own error matters more
                 error.add_note(f"{STATUS} could not be written: {disk}")

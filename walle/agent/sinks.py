@@ -135,7 +135,7 @@ class Sink(ABC):
     _speed: Speed
 
     def iteration(self, row: Row, info: Collection[str] = ()) -> None:
-        """Logs the numbers of iterations.csv in their sections; `info` names those of the info."""
+        """Logs the numbers of iterations.csv in their sections; `info` names the info's columns."""
         self._speed.add(row)
         numbers = _numbers({**row, "env_steps": None})
         self.log({f"{section(k, info)}/{k}": x for k, x in numbers.items()}, row["env_steps"])
@@ -155,7 +155,7 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self, row: Row) -> None:
-        """Logs the summary of the last numbers `row`, and ends."""
+        """Logs the summary of `row`, the last numbers, and ends."""
 
 
 class TensorBoardSink(Sink):
@@ -166,8 +166,8 @@ class TensorBoardSink(Sink):
     ) -> None:
         """Writes event files, the settings of the run first, into a directory named after the run.
 
-        TensorBoard drops the data of earlier files after step `resumed_at`, the checkpoint's,
-        because the resumed run repeats those steps.
+        TensorBoard drops the data of earlier files after `resumed_at`, the checkpoint's step,
+        because the resumed run repeats the later steps.
         """
         from torch.utils import tensorboard
         from torch.utils.tensorboard import summary as summaries
@@ -180,7 +180,7 @@ class TensorBoardSink(Sink):
         writer: Any = tensorboard.SummaryWriter(str(directory), purge_step=purge_step)
         hparams: Any = summaries.hparams
         self._writer, self._events = writer, writer._get_file_writer()
-        # `SummaryWriter.add_hparams` would make a second run of it, and only at the end.
+        # `SummaryWriter.add_hparams` would show the table as a second run, and only at the end.
         experiment, start, self._end = hparams(flat(described.settings), dict.fromkeys(_METRICS, 0))
         for part in (experiment, start):
             self._events.add_summary(part)
@@ -230,7 +230,7 @@ class WandbSink(Sink):
             "resume": "allow" if earlier and options["mode"] != "offline" else None,
             "config": described.settings,
         }
-        set_aside(directory, ["wandb/offline-run-*"])  # which cannot grow: the new one replaces it
+        set_aside(directory, ["wandb/offline-run-*"])  # it cannot grow: the new one replaces it
         self._run: Any = wandb.init(dir=str(directory), id=earlier, **arguments)
         url = None if self._run.offline else self._run.url
         about = {"id": self._run.id, "url": url, "group": arguments["group"]}
@@ -288,6 +288,6 @@ def make_sinks(
         sinks.append(TensorBoardSink(directory / "tensorboard", described, at))
     if "wandb" in names:
         sinks.append(wandb := WandbSink(directory, described, options))
-        if resumed and not wandb._run.resumed:  # else they are there
+        if resumed and not wandb._run.resumed:  # else W&B has them
             wandb.repeat(directory, resumed)
     return sinks

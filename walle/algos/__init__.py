@@ -88,7 +88,7 @@ def make(settings: Any, net: NetSettings, problem: Problem) -> Algorithm:
     net.check_own(problem)
     algorithm = load(settings.name)(settings, net, problem)
     parts = getattr(algorithm, "parts", None)
-    if parts is not None:  # else its class is the user's own, which chooses for itself
+    if parts is not None:  # else its class is a user's, and chooses for itself
         from walle.algos.engines import check  # imports torch, which few commands need
 
         check(settings.compile, problem.device, parts())

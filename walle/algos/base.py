@@ -82,7 +82,7 @@ class AlgorithmSettings:
 
     @property
     def staleness_bound(self) -> int | None:
-        """The maximum age in versions of a rollout that is learned from; None for no bound."""
+        """The maximum age, in versions, of rollouts that are learned from; None for no bound."""
         return None
 
     @property
@@ -128,7 +128,7 @@ class Capabilities(NamedTuple):
 
 
 def check_discrete(name: str, space: ActionSpace) -> None:
-    """Refuses other than discrete actions, for an algorithm of that name with action values."""
+    """Refuses actions that are not discrete, for the algorithm `name`, which has action values."""
     if not isinstance(space, gym.spaces.Discrete):
         fix = "sac or ppo" if isinstance(space, gym.spaces.Box) else "ppo"
         raise ConfigError(

@@ -34,17 +34,17 @@ class Part(NamedTuple):
     steps: int  # gradient steps of the run
     # takes all later steps in C++; None if the library does not have the networks
     load: Callable[[], None] | None
-    # compiles all later steps by `torch.compile`; None if they differ in their rows
+    # compiles all later steps by `torch.compile`; None if they differ in their number of rows
     compile: Callable[[], None] | None
 
 
 def choose(mode: str, device: str, parts: Sequence[Part], team: Team) -> str:
     """Chooses an engine for each part; returns one line: the choices and their reasons.
 
-    `mode` is `algo.compile`: "false" is eager PyTorch; "true" is C++, or `torch.compile` where the
-    library does not have the networks; "auto" is C++ where it has them, else `torch.compile` if the
+    `mode` is `algo.compile`: "false" is eager PyTorch; "true" is C++, or `torch.compile` if the
+    library does not have the networks; "auto" is C++ if it has them, else `torch.compile` if the
     run takes 10,000 gradient steps or more. The choice never depends on timing or on a cache,
-    because the engines differ in the last bits of their numbers. Every learner must call it.
+    because the engines differ in the last bits of their numbers. Every learner must call `choose`.
 
     Raises:
         CompileError: the compiler does not work, and `mode` is "true".
@@ -120,7 +120,7 @@ def has_networks(algorithm: Any) -> bool:
 
 
 def has_policy(algorithm: Any) -> bool:
-    """Whether `passes` improve the policy of an on-policy algorithm."""
+    """Whether `Passes` in C++ can improve the policy of an on-policy algorithm."""
     return has_networks(algorithm) and type(algorithm.policy) in KINDS
 
 

@@ -1,8 +1,8 @@
 """Callbacks that Hydra calls before it writes anything for a run or a sweep.
 
-Also prepares the settings of single algorithms in a sweep, such as `ppo.clip=0.1`. Hydra accepts a
-key that its config lacks only with plus signs, so they are added here. The launcher turns the key
-into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.planning).
+Also prepares the settings of single algorithms in a sweep, such as `ppo.clip=0.1`. If its config
+lacks a key, Hydra accepts the key only with plus signs, so they are added here. The launcher turns
+the key into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.planning).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from walle.system.locks import refuse_used
 def with_plus_signs(arguments: Sequence[str]) -> list[str]:
     """The command line in a form that Hydra accepts: `ppo.clip=0.1` becomes `++ppo.clip=0.1`."""
     with _reported():
-        refuse_lists(arguments)  # of some, Hydra would say that they have no value
+        refuse_lists(arguments)  # Hydra would say of some lists that they have no value
     names = algorithms(search_path(arguments))
     return [_opened(word, names) if "=" in word else word for word in arguments]
 
@@ -43,10 +43,10 @@ def _algorithms(config: DictConfig) -> set[str]:
 
 
 class RefuseDirectory(Callback):
-    """Ends a run or a sweep that cannot use its directory before Hydra writes anything there."""
+    """If a run or a sweep cannot use its directory, ends it before Hydra writes there."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends the program with code 2 if the directory's name is invalid or a run uses it."""
+        """Ends with code 2 if the directory's name is invalid, or a run uses the directory."""
         with _reported():
             _check_words(config)
             for name in sorted(_algorithms(config).intersection(map(str, config))):
@@ -61,7 +61,7 @@ class RefuseDirectory(Callback):
             refuse_used(directory)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends with code 2 if the sweep's directory name is invalid, or one run is to resume.
+        """Ends with code 2 if the sweep's directory name is invalid, or `resume` names a run.
 
         Also prepares settings of single algorithms in the sweep file for Hydra's sweeper.
         """
@@ -90,8 +90,8 @@ def _reported() -> Iterator[None]:
 
 
 def _check_words(config: DictConfig) -> None:
-    """Refuses lists of options, and a wrong `name`, which no message about a directory mentions."""
-    hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # with its references
+    """Refuses lists of options, and a wrong `name`: errors about directories do not mention it."""
+    hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # keeps its references
     params = hydra["sweeper"].get("params") or {}
     refuse_lists(f"{key}={value}" for key, value in params.items())
     name = str(config.get("name") or "")

@@ -18,7 +18,7 @@ CALLBACK_METHODS = (
     *("on_round", "on_evaluation", "on_checkpoint", "on_end"),
     *("state_dict", "load_state_dict"),
 )
-_COLUMNS = (  # of the files of a run; some without the `_mean` at their end
+_COLUMNS = (  # names in a run's files; some lack the `_mean` at their end
     *("env_steps", "wall_s", "sampler", "lane", "policy_version", "return", "length", "end"),
     *("return_round", "lag", "stochastic_return", "stochastic_length", "eval"),
 )
@@ -102,7 +102,7 @@ def _has_wandb_login() -> bool:
 
     try:
         return bool(wandb.login(prompt=False, verify=False))
-    except wandb.Error:  # what is set cannot be a key
+    except wandb.Error:  # the value that is set cannot be a key
         return False
 
 

@@ -28,7 +28,7 @@ from walle.system.importing import with_colon, with_module
 
 _SEVERAL = "Ambiguous value for argument "
 
-# Keys here, with the names that Stable-Baselines3, RLlib and CleanRL have for them.
+# walle's keys, with the names that Stable-Baselines3, RLlib and CleanRL have for them.
 ELSEWHERE = {
     "algo.clip": "clip_coef clip_param clip_range",
     "algo.entropy_weight": "ent_coef",
@@ -109,7 +109,7 @@ def explain(error: Exception) -> str | None:
 
 
 def refuse_lists(words: Iterable[str]) -> None:
-    """Refuses a list of options for a group that has one in a run; only loggers combine."""
+    """Refuses a list of options for a group of which a run has one; only loggers combine."""
     for word in words:
         group, _, options = word.lstrip("+").partition("=[")
         if options and group in ("algo", "env", "learner", "net", "sampler"):
@@ -156,7 +156,7 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
     if name and group in known:
         known = {f"{group}.{key}" for key in _keys(group)}
     near, owner = nearest(key, known), nearest(key, algorithms())
-    if not near.startswith("did") and owner.startswith("did"):  # `pppo` of pppo.clip
+    if not near.startswith("did") and owner.startswith("did"):  # for `pppo` in pppo.clip
         near = owner
     if len(near) >= 200:  # characters
         near = "--help shows the settings"
@@ -164,10 +164,10 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
 
 
 def _settings(group: str) -> dict[str, list[str]]:
-    """The keys of a group that each of its files sets."""
+    """By the name of each file of a group, the group's keys that it sets."""
     settings = {}
     for file in sorted((config_directory() / group).glob("*.yaml")):
-        node: Any = OmegaConf.load(file)  # which may set keys of other groups too
+        node: Any = OmegaConf.load(file)  # the file may also set keys of other groups
         settings[file.stem] = [str(key) for key in OmegaConf.select(node, group) or node]
     return settings
 
@@ -196,7 +196,7 @@ def misplaced(algorithm: str) -> str:
 def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
     """Explains a file of conf/ or sweeps/ that does not exist, such as env/Ant-v5 or my_sweep."""
     group, _, name = missing.rpartition("/")
-    if missing.startswith("env/"):  # whose ids may have slashes too: ALE/Pong-v5
+    if missing.startswith("env/"):  # an environment's id may have slashes too: ALE/Pong-v5
         group, _, name = missing.partition("/")
     if not group:
         files = [*sweeps_directory().glob("*.yaml"), config_directory() / "config.yaml"]

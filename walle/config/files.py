@@ -104,6 +104,6 @@ def _files(pattern: str, arguments: Sequence[str]) -> list[Path]:
 
 
 def _purpose(file: Path) -> str:
-    """The first comment line of a file, except for the line with its package."""
+    """The first comment line of a file, other than its `@package` line."""
     lines = (line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
     return next((line for line in lines if not line.startswith("@package")), "")

@@ -30,7 +30,8 @@ from walle.errors import ConfigError, check_bounds, nearest
 from walle.system import identity
 from walle.system.importing import check_import, with_module
 
-# A run uses environment variables in `env.kwargs` and `env.wrappers`; its files never hold values.
+# A run may use environment variables in `env.kwargs` and `env.wrappers`; its files never hold their
+# values.
 REFERENCE = "${oc.env:"
 MAY_CHANGE = (  # in a resumed run
     *("callbacks", "checkpoint.every", "device", "env.on_error", "learner.n", "learner.restarts"),
@@ -41,7 +42,7 @@ MAY_CHANGE = (  # in a resumed run
 )
 _MAY_CHANGE_WHOLE = ("learner", "logger", "sampler")
 _KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window", "info")}
-_TYPES = {"Integer": "a whole number", "Float": "a number"}  # by OmegaConf's names
+_TYPES = {"Integer": "a whole number", "Float": "a number"}  # in words, by OmegaConf's names
 
 
 def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Config:
@@ -88,7 +89,7 @@ def validate(composed: DictConfig, here: str = "") -> Config:
             if field.name not in composed:
                 raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
         algo = _typed_algorithm(composed)
-        if composed.sampler.get("name") == "serial":  # before it refuses the algorithm's max_lag
+        if composed.sampler.get("name") == "serial":  # before the sampler refuses a max_lag
             check_allowed(algo.name, "serial")
         groups = {name: _typed(name, composed[name], _schema(name, composed)) for name in GROUPS}
         groups["algo"] = algo
@@ -127,9 +128,9 @@ def resumed_config(
 ) -> Config:
     """The stored configuration with the changes in `overrides`.
 
-    `composed` is Hydra's result of `overrides` and defaults.
+    `composed` is what Hydra composes from `overrides` and the defaults.
     """
-    older: dict[str, Any] = {"callbacks": [], "start_from": None}  # than these settings
+    older: dict[str, Any] = {"callbacks": [], "start_from": None}  # runs older than these settings
     settings = OmegaConf.create({**older, **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
@@ -154,7 +155,7 @@ def resumed_config(
             OmegaConf.update(settings, key, typed)
     for key in ("env.id", "env.wrappers", "algo.name", "net.name", "callbacks"):
         value, fix = OmegaConf.select(settings, key) or (), f"type {key} again beside resume="
-        typed = any(word.lstrip("+").startswith(key) for word in overrides)  # so it is asked for
+        typed = any(word.lstrip("+").startswith(key) for word in overrides)  # the user asks for it
         for entry in () if typed else [value] if isinstance(value, str) else value:
             path = entry if isinstance(entry, str) else str(entry.get("name"))
             check_import(key, with_module(path), Path(composed.resume), fix, beside=True)
@@ -193,7 +194,7 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
     if "logger" in current:
         current["logger"].setdefault("info", [])
     sampler = current.get("sampler", {})
-    for name in LACKS.get(str(sampler.get("name")), {}):  # where they had no effect
+    for name in LACKS.get(str(sampler.get("name")), {}):  # they had no effect there
         sampler.pop(name, None)
     return current
 
@@ -263,7 +264,7 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
 
 @lru_cache(maxsize=256)
 def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -> Any:
-    """An instance of `schema` from pickled values; kept, as jobs of a sweep share most groups."""
+    """An instance of `schema` from pickled values; cached, as a sweep's jobs share most groups."""
     structured = OmegaConf.structured(schema)
     dot = f"{prefix}." if prefix else ""
     for key, value in pickle.loads(values).items():
@@ -298,7 +299,7 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
 
 
 def _kept_references(node: Any, arguments: Any) -> Any:
-    """The environment's arguments, with `${oc.env:NAME}` where they refer to a variable."""
+    """The environment's arguments, with `${oc.env:NAME}` kept for each reference to a variable."""
 
     def kept(written: Any, resolved: Any) -> Any:
         if isinstance(written, dict) and isinstance(resolved, dict):
@@ -317,7 +318,7 @@ def with_variables(arguments: Any) -> Any:
     if isinstance(arguments, list):
         return [with_variables(value) for value in arguments]
     if not isinstance(arguments, str) or REFERENCE not in arguments:
-        return arguments  # which may hold what looks like a reference to a setting
+        return arguments  # may hold text that looks like a reference to a setting
     try:
         return OmegaConf.create({"value": arguments}).value
     except OmegaConfBaseException as error:
@@ -325,5 +326,5 @@ def with_variables(arguments: Any) -> Any:
 
 
 def config_hash(config: Config) -> str:
-    """A hash of all settings except `name` and `resume`, as sweeps hash those of their jobs."""
+    """A hash of all settings except `name` and `resume`; sweeps hash their jobs' settings alike."""
     return identity.config_hash(identity.flatten(asdict(config), ignore=("name", "resume")))

@@ -301,7 +301,7 @@ LACKS = {  # settings of other samplers that this one cannot have, and why
 class Removed(NamedTuple):
     """A setting of earlier versions."""
 
-    # the values under which it changed nothing, so that a run that has it can be resumed
+    # the values with which the setting changed nothing: a run that has one of them can be resumed
     usual: tuple[Any, ...]
     instead: str  # why it is gone, and what to use
 

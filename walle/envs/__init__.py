@@ -34,7 +34,7 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
         ObservationRows(space, spec.id, keys=spec.keys)  # refuses them
     map_ = transforms.action_map(base.action_space, spec)
     scale = spec.frame_skip / (base.episode_limit or 1000) if spec.time_feature else None
-    offset = None if hasattr(space, "layout") else spec.offset  # such rows subtract it
+    offset = None if hasattr(space, "layout") else spec.offset  # rows with a layout subtract it
     unchanged = map_ is None and scale is None and offset is None
     return base if unchanged else transforms.MappedLanes(base, map_, scale, offset)
 

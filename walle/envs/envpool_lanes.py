@@ -125,7 +125,7 @@ class EnvpoolEnv(gym.Env[Any, Any]):
         self.spec = gym.envs.registration.EnvSpec(spec.id, max_episode_steps=self.episode_limit)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
-        """Starts an episode; with a seed in a new pool, as EnvPool takes seeds only then."""
+        """Starts an episode; a seed needs a new pool, because EnvPool takes seeds only then."""
         if seed is not None:
             self.pool.close()
             self.pool = _make_pool(self._made_as, [seed])

@@ -217,7 +217,7 @@ def real_number(reward: Any) -> float:
 
 
 def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
-    """One environment as `spec` describes it, its observations flattened to one dimension.
+    """One environment as `spec` describes it, with observations flattened to one dimension.
 
     Without `pack`, observations with images stay as the environment returns them.
 
@@ -289,7 +289,7 @@ class _ResetOptions(gym.Wrapper[Any, Any, Any, Any]):
 class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
     """Flattens observations to vectors of real numbers or, with images, to rows of bytes.
 
-    Gymnasium's own wrapper holds a lambda, which no pickle can hold.
+    Gymnasium's own wrapper holds a lambda, which cannot be pickled.
     """
 
     def __init__(self, env: gym.Env[Any, Any], rows: ObservationRows | None = None) -> None:
@@ -321,7 +321,7 @@ def _name(env: gym.Env[Any, Any]) -> str:
 def _check_real(values: AnyArray, where: str = "") -> AnyArray:
     if not np.iscomplexobj(values):
         return values
-    raise RolloutError(  # an array of floats would take the real part
+    raise RolloutError(  # an array of floats would keep only the real part
         f"the environment returned a complex observation{where}: return real numbers, such as the "
         "real part or the absolute value"
     )

@@ -50,9 +50,9 @@ class EnvSpec:
     # how a Gymnasium environment's state is saved: "pickle", or "replay" of the episode's actions;
     # "none" if neither works. `walle.envs.probe` chooses
     saving: Saving = "pickle"
-    # whether lanes with equal seeds agree, whatever the global generators do: tested there
+    # whether lanes with equal seeds agree, whatever the global generators do; the probe tests it
     exact: bool = True
-    # subtracted from observations before float32 rounds large ones; the trial of a new run finds it
+    # subtracted from observations before float32 rounds large numbers; a new run's trial finds it
     offset: tuple[float, ...] | None = None
     # "stop" raises what the environment raises; "reset" notes it, see `Lanes.failed`
     on_error: str = "stop"
@@ -74,7 +74,7 @@ class EnvSpec:
 
     @property
     def imports(self) -> list[tuple[str, str]]:
-        """Pairs of a setting and "module:Name" in it, of which the environment needs the module."""
+        """Pairs of a setting and the "module:Name" in it whose module the environment needs."""
         paths = [("env.id", with_module(self.id))] if self.backend != "envpool" else []
         return paths + [("env.wrappers", name_of(entry)) for entry in self.wrappers]
 
@@ -87,10 +87,10 @@ class EnvSpec:
 class Step(NamedTuple):
     """The results of one step of L lanes, in arrays that the lanes reuse at the next step."""
 
-    obs: AnyArray  # [L, *O] what the policy sees next: where an episode ended, the next one's first
+    obs: AnyArray  # [L, *O] what the policy sees next; after an end, the next episode's first
     reward: AnyArray  # [L] floating point
     terminated: BoolArray  # [L] the episode reached a terminal state
-    truncated: BoolArray  # [L] the episode was cut short; where both are true, `terminated` counts
+    truncated: BoolArray  # [L] the episode was cut short; if both are true, `terminated` counts
     # [L, *O] the last observation of each episode that ended; other rows have no meaning. None if
     # no episode ended
     final_obs: AnyArray | None
@@ -156,7 +156,7 @@ class Lanes(Protocol):
 
 
 def supported_actions(space: gym.Space[Any], where: str, fix: str) -> ActionSpace:
-    """The space if a policy can act in it; a refusal starts with `where`, ends with `fix`."""
+    """The space if a policy can act in it; a refusal starts with `where` and ends with `fix`."""
     whole = isinstance(space, gym.spaces.Box) and space.dtype.kind != "f"
     if isinstance(space, ActionSpace) and not whole:
         return space
@@ -190,7 +190,7 @@ def numbers_in(info: Any, names: Sequence[str]) -> list[float]:
         value = found.item() if found.size == 1 else found
         if isinstance(value, Real | np.bool_):
             numbers.append(float(value))
-        elif value is None or name in SUCCESS:  # the latter without being asked for
+        elif value is None or name in SUCCESS:  # `SUCCESS` is recorded unasked
             numbers.append(np.nan)
         else:
             raise RolloutError(

@@ -18,9 +18,9 @@ _LARGEST = 65_535  # bound of a pixel, of 16 bits
 def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
     """The image that a space holds; None for another space.
 
-    An image is a Box with finite bounds and three dimensions, of which the smallest is the channels
-    and comes first or last, or with two dimensions and bytes from 0 to 255; if `least` is below
-    `LEAST_PIXELS`, any bytes count. Each side has at least `least` pixels.
+    An image is a Box with finite bounds and two or three dimensions. The smallest of three is the
+    channels and comes first or last. A Box with two must have bytes from 0 to 255, or any bytes if
+    `least` is below `LEAST_PIXELS`. Each side has at least `least` pixels.
     """
     if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None
@@ -38,7 +38,7 @@ def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
 
 
 def images_in(space: gym.Space[Any], *, small: bool = False) -> list[Image | None]:
-    """The image in each part of a space; `small` ones count only where there is no other."""
+    """The image in each part of a space; with `small`, small ones count if there is no other."""
     usual = [image_of(part) for part in _parts(space)]
     if any(usual) or not small:
         return usual
@@ -65,7 +65,7 @@ def _parts(space: gym.Space[Any]) -> list[gym.Space[Any]]:
 
 
 def _chosen(space: gym.Space[Any], where: str, keys: Keys) -> tuple[list[str], list[str]]:
-    """The checked keys of policy and critics: those that only one of them sees first, or last."""
+    """The checked keys: the policy's, its own first, and the critics', their own last."""
     if not isinstance(space, gym.spaces.Dict):
         raise ConfigError(
             f"env.policy_keys and env.critic_keys choose keys of a Dict, and {where} has "
@@ -278,7 +278,7 @@ def space_values(space: gym.Space[Any]) -> dict[str, Any]:
 
 
 def _bound(bound: AnyArray) -> Any:
-    """A number where all entries are equal, as those of images are."""
+    """A number if all entries are equal, as those of images are."""
     return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
 
 
@@ -300,6 +300,6 @@ def space_from(values: Mapping[str, Any]) -> Any:
             return gym.spaces.MultiDiscrete(nvec, start=start)
         case "MultiBinary":
             return gym.spaces.MultiBinary(values["n"])
-        case "Dict":  # pairs keep their order, and a mapping would be sorted
+        case "Dict":  # a mapping would be sorted; pairs keep their order
             return gym.spaces.Dict([(k, space_from(part)) for k, part in values["spaces"].items()])
     return gym.spaces.Tuple([space_from(part) for part in values["spaces"]])

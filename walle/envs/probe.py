@@ -39,7 +39,7 @@ class Probe(NamedTuple):
 class _Trial(NamedTuple):
     repeats: int  # number of trials, each with other actions
     episodes: int  # episodes before the state is saved
-    before: int  # steps of each of them
+    before: int  # steps of each of these episodes
     after: int  # steps whose results are compared
 
     @property
@@ -47,7 +47,7 @@ class _Trial(NamedTuple):
         return self.repeats * ((self.episodes + 1) * self.before + 2 * self.after)
 
 
-# What a Box2D world keeps of earlier episodes shows in some episodes only, and some steps later.
+# What a Box2D world keeps of an earlier episode affects only some episodes, after some steps.
 _PICKLED, _REPLAYED = _Trial(1, 2, 20, 10), _Trial(4, 10, 20, 100)
 
 
@@ -93,13 +93,13 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     step_s, unsaved = min(seconds), ""
     exact = all(one == other for one, other in zip(*results, strict=False))
     env = replace(env, exact=exact, offset=_offset(lane.observation_space, first))
-    # A pickle holds the environment's arguments, and hidden ones must not come into a checkpoint.
+    # A pickle holds the environment's arguments, and hidden ones must not get into a checkpoint.
     ways: tuple[Saving, ...] = ("pickle", "pickle", "replay") if env.hidden is None else ("replay",)
-    for i, way in enumerate(ways):  # the second time with equal draws of the global generators
+    for i, way in enumerate(ways):  # "pickle" again with equal draws of the global generators
         saved = replace(env, saving=way, exact=env.exact and i != 1)
         if way == "replay" and _REPLAYED.steps * step_s < _REPLAY_TRIAL_S:
             trial = _REPLAYED
-        else:  # fewer steps where they are so slow that the run would start late
+        else:  # fewer steps if they are so slow that the run would start late
             share = min(1.0, _TRIAL_S / (2 * _PICKLED.steps * step_s + 1e-9))
             before, after = int(share * _PICKLED.before), int(share * _PICKLED.after)
             trial = _PICKLED._replace(before=max(2, before), after=max(1, after))
@@ -159,7 +159,7 @@ def _state_bytes(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
         expected = _results(lane, actions[trial.before :])
     with closing(make_lanes(env, [0], seed + 1)) as other:
         other.restore(state)
-        seed_globals(seed, "trial", 2 + env.exact)  # inexact ones are seeded in every round
+        seed_globals(seed, "trial", 2 + env.exact)  # inexact lanes are seeded in every round
         if _results(other, actions[trial.before :]) != expected:
             raise RolloutError(
                 "an environment that restores the state of another one continues differently"

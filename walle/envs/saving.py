@@ -1,8 +1,8 @@
 """The states of Gymnasium environments and of generators.
 
 An environment's pickle is its state for most environments written in Python. Simulators in C++
-often leave their state out of it. For those, the state is the start of the episode, a generator's
-state or a seed, and the actions since; `walle.envs.probe` tests which of the two is exact.
+often leave their state out of it. For those, the state is the start of the episode (a generator's
+state or a seed) and the actions since; `walle.envs.probe` tests which of the two ways is exact.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN = {
 }
 # classes that states of earlier versions have
 _RENAMED = {("walle.envs.gymnasium_lanes", "_Packed"): "_Flattened"}
-_HEADER = 4  # integers before the generator's words: has a seed, the seed, actions, bytes of each
+_HEADER = 4  # integers before the generator's words: is seeded, seed, actions, bytes of each action
 _WORDS = 6  # of a generator's state
 _MASK = (1 << 64) - 1
 
@@ -91,7 +91,7 @@ class EpisodeReplay:
         self._actions: list[bytes] = []
 
     def start(self, env: Env, seed: int | None) -> None:
-        """Stores the seed, or without one the generator's state; call it before the reset."""
+        """Stores the seed or, without one, the generator's state; call it before the reset."""
         self._seed = seed
         if seed is None:
             self._words = pack(env.unwrapped.np_random)

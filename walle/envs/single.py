@@ -24,9 +24,9 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
     """The environment that `spec` describes, with repeated actions and the clock if it has them.
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds its
-    observations are those of a lane, bit for bit, and its rewards equal up to rounding. With
-    `render_mode` it is Gymnasium's task of that id for `env.backend=envpool`, with other results,
-    if there is one. `kwargs` are further arguments, such as `render_mode`; `pack` turns images into
+    observations are those of a lane, bit for bit, and its rewards are equal up to rounding. With
+    `env.backend=envpool` and `render_mode`, it is Gymnasium's task of that id if there is one, with
+    other results. `kwargs` are further arguments, such as `render_mode`; `pack` turns images into
     rows of bytes as lanes do.
 
     Raises:
@@ -109,8 +109,8 @@ class RobotEnv(gym.Env[Any, Any]):
         if self._renderer is None:
             from gymnasium.envs.mujoco.mujoco_rendering import MujocoRenderer
 
-            # Gymnasium's own choice is a view that stands still. This one follows the first body,
-            # at a distance that shows the moving parts, unless the model has such a camera.
+            # Gymnasium's own choice is a view that stands still. This view follows the first body,
+            # at a distance that shows the moving parts, unless the model has a camera "track".
             names = [self.model.camera(i).name for i in range(self.model.ncam)]
             track = names.index("track") if "track" in names else None
             moving = self.model.geom_rbound[self.model.geom_bodyid > 0]

@@ -1,6 +1,6 @@
 """An environment whose step waits, in place of a robot or a remote simulator.
 
-Waiting needs no core, so it shows how samplers scale past the number of a machine's cores. With a
+Waiting needs no core, so this shows how samplers scale past the number of a machine's cores. With a
 deviation some steps take much longer than others, and a round waits for the slowest sampler.
 Its id is `walle.envs.slow:Slow-v0`.
 """

@@ -27,14 +27,14 @@ class Need(NamedTuple):
 def need(config: Mapping[str, Any]) -> Need:
     """Finds what a job needs from walle's keys in its config; one core without such keys.
 
-    Cores: the larger of the number of sampler processes and of learning threads: in lock-step one
-    group waits while the other works. Their sum if learners learn while samplers collect
-    (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores if the
-    number of samplers or learners is left open.
+    Cores: the larger of the numbers of sampler processes and learning threads, as in lock-step one
+    group waits while the other works; their sum if learners learn while samplers collect
+    (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores are needed
+    if the number of samplers or learners is left open.
     GPUs: one for each learner process when `device` names CUDA.
     """
 
-    def count(group: Mapping[str, Any], key: str) -> int:  # 1 for another application's meaning
+    def count(group: Mapping[str, Any], key: str) -> int:  # 1 if the key means something else
         value = group.get(key)
         return value if isinstance(value, int) and value > 0 else 1
 
@@ -118,7 +118,7 @@ class Allocator:
         del self._granted[job]
 
     def settle(self, job: int, state: str) -> None:
-        """Records a job's final state; on one machine nobody waits for it."""
+        """Records a job's final state; on one machine, no other worker needs it."""
 
     def _take(self, grant: Grant) -> Grant:
         self._waiting.remove(grant.job)
@@ -138,7 +138,8 @@ class Allocator:
             return None
         # Cores are seldom equally fast: a sweep that timed one sampler on the same core in every
         # block would mistake this core's speed for that of one sampler, and no number of seeds
-        # would show it. So each turn of jobs that run alone starts where the one before ended.
+        # would show the error. So when jobs run alone, the cores of each turn start where those of
+        # the turn before ended.
         start = wanted.turn * count % len(free) if self._exclusive else 0
         cores = tuple(sorted([*free[start:], *free[:start]][:count]))
         return Grant(job, cores, tuple(free_gpus[:gpus]), over)
@@ -147,7 +148,7 @@ class Allocator:
 def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
     """The cores of `hydra.launcher.cores`, or all usable ones, in the order to hand them out.
 
-    Raises `ValueError` if it names an unusable core, no core, or a core twice.
+    Raises `ValueError` if the setting names an unusable core, no core, or a core twice.
     """
     usable = sorted(os.sched_getaffinity(0))
     cores = usable_cores() if wanted is None else list(wanted)
@@ -164,7 +165,7 @@ def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
 
 
 def visible_gpus(wanted: Sequence[str] | None, environ: Mapping[str, str]) -> list[str]:
-    """GPUs of the sweep, named as in `CUDA_VISIBLE_DEVICES`: `wanted`, visible ones, or all."""
+    """The sweep's GPUs, as in `CUDA_VISIBLE_DEVICES`: `wanted`, else the visible ones, else all."""
     if wanted is not None:
         return list(wanted)
     visible = environ.get("CUDA_VISIBLE_DEVICES")

@@ -47,7 +47,7 @@ from walle.system.signals import SAVING
 log = logging.getLogger(__name__)
 
 LINGER_S = 1.0
-ORPHAN_GRACE_S = 5.0  # the next launcher waits longer than that for the jobs' lock
+ORPHAN_GRACE_S = 5.0  # the next launcher waits longer than this for the jobs' lock
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 UNFINISHED, FINISHED = b"\0", b"\1"  # the first byte of a file with a job's `Verdict`
 COMMAND = (
@@ -59,7 +59,7 @@ class Request(NamedTuple):
     """A request to run one job."""
 
     config: DictConfig  # the composed config with its `hydra` node
-    log: str  # path of the file that gets everything the job prints; appended to
+    log: str  # path of the file to which all output of the job is appended
     cores: tuple[int, ...]  # cores for the job and for all processes that it starts
     environ: dict[str, str]  # environment variables of this job alone
 
@@ -93,7 +93,7 @@ def judge(
     timeout_s: float | None = None,  # the time limit, if the job ran past it
     pruned: str | None = None,  # why the launcher asked the job to stop before its end
     interrupted: bool = False,  # whether the sweep was being stopped
-    out_of_memory: bool = False,  # whether the kernel killed processes for lack of memory meanwhile
+    out_of_memory: bool = False,  # whether the kernel killed processes for lack of memory
     last_line: str | None = None,  # the last line that the job printed
 ) -> Verdict:
     """Decides between completed, failed, interrupted and pruned, with the reason in one line."""
@@ -250,7 +250,8 @@ def main(link_fd: int, lock_fd: int) -> None:
     link = Connection(link_fd)
     for number in SAVING:
         signal.signal(number, signal.SIG_IGN)  # here, and in a job until it handles them
-    # Slurm signals every process of its job: the launcher alone decides, and asks the jobs to end.
+    # Slurm signals every process of its job, but only the launcher decides, and asks the jobs to
+    # end.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
     adopt_orphans()
     try:
@@ -332,7 +333,7 @@ def _supervise(link: Connection) -> int:
     ended = Ended(
         exit_code=code if code >= 0 else None,
         signal=-code if code < 0 else None,
-        # None when the job ended before it had written all of it
+        # None when the job ended before it had written its whole result
         result=content[1:] if content[:1] == FINISHED else None,
         peak_memory_bytes=usage.ru_maxrss * 1024,
         survivors=survivors,

@@ -43,7 +43,7 @@ NOT_STARTED = Verdict("pending", "not started: the sweep was stopped before its 
 
 
 class JobFailedError(RuntimeError):
-    """Raised by the sweeper's access to the return value of a job that did not complete."""
+    """Raised when the sweeper reads the return value of a job that did not complete."""
 
     state = "failed"  # or how else it ended
 
@@ -91,7 +91,7 @@ class Launch:
         return Path(str(self._config.hydra.sweep.dir))
 
     def __call__(self, overrides: Sequence[Sequence[str]], first_num: int) -> list[JobReturn]:
-        """Runs the jobs, numbered from `first_num` in a directory without jobs.
+        """Runs the jobs; in a directory without jobs, their numbers start at `first_num`.
 
         Ends with code 2 when nothing could be started, 128 + signal when the sweep was stopped, and
         1 when a job failed under Hydra's own sweeper.
@@ -111,7 +111,7 @@ class Launch:
         except KeyboardInterrupt:  # while planning; `_run` handles signals when jobs run
             print("stopped before any job was started", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
-        return [  # with the overrides of each job, which may share another one's result
+        return [  # each with the job's own overrides, though jobs may share a result
             replace(results[i], overrides=[str(text) for text in job.config.hydra.overrides.task])
             for job, i in zip(composed, indices, strict=True)
         ]
@@ -138,7 +138,7 @@ class Launch:
             return self._run(self._plan(jobs, first_num))
 
     def _plan(self, composed: Sequence[Job], first_num: int) -> Plan:
-        """Numbers the jobs, from `first_num` in an empty directory; finds the complete ones."""
+        """Numbers the jobs (in an empty directory from `first_num`); finds the complete ones."""
         settings, resources = self._settings, self._backend.resources
         before = self._manifest or Manifest((), {}, (), ())
         if self._manifest is None and self._resumes and (self._sweep / MANIFEST).exists():
@@ -300,7 +300,7 @@ def refuse(error: Exception | str) -> NoReturn:
 
 
 def repeats_text(overrides: Sequence[Sequence[str]], indices: Sequence[int]) -> str:
-    """One line about jobs that repeat another job's configuration, which have equal `indices`."""
+    """One line about jobs that repeat another job's configuration: those with equal `indices`."""
     groups: dict[int, list[str]] = {}
     for job, index in zip(overrides, indices, strict=True):
         text = " ".join(override.removeprefix("++") for override in job)

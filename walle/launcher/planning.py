@@ -52,7 +52,7 @@ class Job(NamedTuple):
     directory: Path  # where the job writes
     identity: Identity  # what identifies the job
     need: Need  # cores and GPUs
-    block: int | None = None  # the number of its block, from 0; None where the sweep has no blocks
+    block: int | None = None  # the number of its block, from 0; None if the sweep has no blocks
     # the task's part of the config, resolved, as plain dictionaries and lists
     values: Mapping[str, Any] = {}
 
@@ -79,7 +79,7 @@ class Plan(NamedTuple):
 
 
 # Returns why a job need not run to its end; None while it must. A sweeper that prunes has such a
-# rule. It is also called with `starts=False`, for jobs that still wait.
+# rule. The rule is also called with `starts=False`, for jobs that still wait.
 StopRule = Callable[..., str | None]
 
 
@@ -102,7 +102,7 @@ class FastLoader:
         return getattr(self._loader, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Jobs get the loader without what it has composed."""
+        """Jobs get the loader without the configs that it has composed."""
         return FastLoader, (self._loader,)
 
     def load_sweep_config(
@@ -134,7 +134,7 @@ class FastLoader:
         return config
 
     def _sets_value(self, override: Override) -> bool:
-        """Whether the override sets a value of the task, on which no config file depends."""
+        """Whether it sets a value of the task on which no choice of config files depends."""
         simple = override.type in (OverrideType.CHANGE, OverrideType.FORCE_ADD)
         of_hydra = override.key_or_group.partition(".")[0] == "hydra"
         return simple and override.package is None and not (of_hydra or self._is_group(override))
@@ -201,7 +201,7 @@ def distinct(jobs: Sequence[Job]) -> tuple[list[Job], list[int]]:
     """Keeps the first of the jobs with the same config.
 
     Jobs are never the same if they differ in a setting of Hydra, or if their config contains the
-    job's number. Also returns the index of the kept job with its config for each of `jobs`.
+    job's number. Also returns, for each of `jobs`, the index of the kept job with the same config.
     """
     first: dict[tuple[str, ...], int] = {}
     kept: list[Job] = []
@@ -238,7 +238,7 @@ def hydra_config(config: DictConfig) -> Iterator[None]:
 
 def requested_overrides(context: HydraContext, master: DictConfig) -> list[Override]:
     """The overrides of the command line and of the sweeper's settings, parsed."""
-    # With their references: reading an entry would resolve it.
+    # The references are kept: reading an entry would resolve it.
     texts = list(cast(Any, OmegaConf.to_container(master.hydra.overrides.task, resolve=False)))
     params = OmegaConf.select(master, "hydra.sweeper.params") or {}
     texts += [f"{key}={value}" for key, value in params.items()]
@@ -252,7 +252,7 @@ def swept_keys(
     """Finds the names of the overrides along which the sweep's jobs differ.
 
     They have several values on the command line or in the sweeper's settings, or differ between
-    jobs, as an adaptive sweeper chooses values by itself. A name of a single choice, such as
+    jobs because an adaptive sweeper chooses values by itself. A name of a single choice, such as
     `ppo.clip`, counts as `algo.clip`, which the jobs have.
     """
     values = [dict(text.lstrip("+~").partition("=")[::2] for text in job) for job in jobs]
@@ -268,7 +268,7 @@ def validate(jobs: Sequence[Job], function: str | None) -> None:
         return
     module, _, name = function.rpartition(".")
     check: Callable[[DictConfig], object] = imported("hydra.launcher.validate", f"{module}:{name}")
-    refused: dict[str, str] = {}  # the first job by the message
+    refused: dict[str, str] = {}  # by message, the first job that it refuses
     for job in jobs:
         try:
             check(task_config(job.config))
@@ -288,7 +288,7 @@ def numbered(
     sweep_dir: str | None,
     gpus: Sequence[str],
 ) -> list[Job]:
-    """Sets the jobs' labels and directories, in `sweep_dir` or in those of their configs.
+    """Sets the jobs' labels and directories, in `sweep_dir` or else as their configs say.
 
     Refuses a job that cannot use its directory or get the GPUs that it needs.
     """
@@ -350,7 +350,7 @@ class ChoiceSettings:
         self._requested = set(re.findall(r"[\w-]+", values))
 
     def resolved(self, overrides: Sequence[str]) -> list[str]:
-        """A job's overrides, those of its choice in their final form."""
+        """A job's overrides, with those of its choice in their final form."""
         matches = {text: match for text in overrides if (match := self._match(text))}
         plain = [text for text in overrides if text not in matches]
         if not matches:
@@ -394,7 +394,7 @@ class ChoiceSettings:
 
 
 def without_new_keys(known: Sequence[Identity], jobs: Sequence[Job]) -> list[Job]:
-    """Drops what is null, [] or {} and no known job has: keys that a later version added."""
+    """Drops keys with null, [] or {} that no known job has: a later version added them."""
     old, kept = {path for job in known for path in job.config}, []
     for job in jobs:
         given = job.identity.config.items()
@@ -407,7 +407,7 @@ def without_new_keys(known: Sequence[Identity], jobs: Sequence[Job]) -> list[Job
 def assign_numbers(
     known: Sequence[Identity], wanted: Sequence[Identity], first_free: int = 0
 ) -> list[int]:
-    """Numbers every wanted job like the known job that it equals, or with a new number."""
+    """Gives every wanted job the number of the known job that it equals, or a new number."""
     by_hash = {job.config_hash: job for job in known}
     by_overrides = {frozenset(job.overrides): job for job in known}
     free = max([first_free - 1, *(job.num for job in known)]) + 1
@@ -436,7 +436,7 @@ def refuse_other_base(
         return
     common = [common_part([job.config for job in jobs]) for jobs in (known, wanted)]
     paths = {path for job in [*known, *wanted] for path in job.config}
-    # A swept key may change, every key of a swept group, and what follows from one of them.
+    # A swept key, every key of a swept group, and what follows from one of them may change.
     fixed = {path for path in paths if not any(f"{path}.".startswith(f"{key}.") for key in swept)}
     for jobs, part in zip((known, wanted), common, strict=True):
         fixed -= {path for job in jobs for path in job.config} - part.keys()

@@ -82,7 +82,7 @@ class JobRecord(NamedTuple):
     identity: Identity  # number, overrides, hash and config
     directory: str  # relative to the sweep's directory
     cores: int | None  # the number of cores that the job needs; None for all
-    # the number of the block in which it ran last; None where the sweep had no blocks
+    # the number of the block in which it ran last; None if the sweep had no blocks
     block: int | None = None
 
 
@@ -175,16 +175,16 @@ def resume_text(manifest: Manifest, resumable: int = 0) -> str:
 
 
 def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
-    """True when a job of that config is complete and status.json holds its return value.
+    """True when a job with this config is complete and status.json holds its return value.
 
-    A run of walle writes both itself, so it counts even if its launcher was killed first.
+    A run of walle writes both itself, so the run counts even if its launcher was killed first.
     """
     own = status.get("state") == "completed" and status.get("config_hash") == config_hash
     return own and "return_value" in status
 
 
 def python_scalar(value: Any) -> Any:
-    """Turns a scalar of NumPy or torch into Python's; returns any other value unchanged."""
+    """Turns a NumPy or torch scalar into a Python scalar; returns any other value unchanged."""
     return value.item() if getattr(value, "ndim", None) == 0 else value
 
 
@@ -207,7 +207,7 @@ def csv_text(rows: Sequence[Mapping[str, Any]], first: Sequence[str] = ()) -> st
 
 
 def write_index(sweep: Path) -> Manifest:
-    """Rebuilds index.csv, a row a job, from the jobs' files and the manifest, which it returns."""
+    """Rebuilds index.csv, a row per job, from job files and the manifest; returns the manifest."""
     manifest = read_manifest(sweep)
     text = csv_text([_index_row(sweep, manifest, job) for job in manifest.jobs])
     shown = text.encode(errors="backslashreplace").decode()  # names without an encoding
@@ -250,7 +250,7 @@ def _index_row(sweep: Path, manifest: Manifest, job: JobRecord) -> dict[str, Any
 
 
 def duration_s(status: Mapping[str, Any]) -> float | None:
-    """Seconds of a job's last attempt, so far if it is running; None if it has not started."""
+    """Seconds of a job's last attempt (so far, if it is running); None if it has not started."""
     if not status.get("started"):
         return None
     try:
@@ -291,7 +291,7 @@ def read_progress(job: Path) -> Progress:
 
 
 def _info_means(job: Path, columns: Sequence[str]) -> dict[str, float | None]:
-    """The last means of the columns of the info that a run records, in training and evaluations."""
+    """The last means of the info columns that a run records, in training and evaluations."""
     files = {"": "iterations.csv", "eval_": "eval.csv"} if columns else {}
     rows = {prefix: _last_row(job / file) for prefix, file in files.items()}
     return {f"{p}{c}_mean": finite_number(rows[p].get(f"{c}_mean")) for p in rows for c in columns}
@@ -307,7 +307,7 @@ def finite_number(cell: Any) -> float | None:
 
 
 def _last_row(file: Path) -> dict[str, str]:
-    """The cells of the last complete row of a CSV file; empty without one."""
+    """The cells of the last complete row of a CSV file; empty if there is none."""
     if not file.exists():
         return {}
     with file.open(encoding="utf-8", errors="replace") as stream:

@@ -44,7 +44,8 @@ PIECES = 20  # of work for each core in a check of the machine, about 0.05 s eac
 MOST_PIECES = 400  # on all cores together: machines with more than 20 cores do fewer on each
 FEWEST_PIECES = 3
 UNEQUAL = 0.1  # a core that is a tenth slower than the fastest one is reported
-# More cores kept busy by others than this are reported; the kernel's own work is the second number.
+# Other programs are reported if they keep more cores busy than the first number plus, for the
+# kernel's own work, the second times the number of cores.
 BUSY_CORES, BUSY_SHARE = 0.1, 0.01
 OthersBusy = Callable[[float | None], float | None]  # made by `others_clock`
 
@@ -83,7 +84,7 @@ class Runner:
         """Starts a fork server, whose jobs keep `lock_fd`, the jobs' lock on the sweep's directory.
 
         The stop rule is called with each job before it starts, and once a second while it runs.
-        `command` started the sweep; None for that of this process.
+        `command` is the one that started the sweep; None stands for this process's own.
         """
         self._stop_rule: StopRule = stop_rule or (lambda _: None)
         self._stop_rule_at = 0.0
@@ -107,8 +108,8 @@ class Runner:
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
         """Runs until every job has ended or the sweep was stopped; returns verdicts by index.
 
-        A job that never started is left out. Signals to end are appended to `ending`, signals to
-        save to `saving`, which is emptied.
+        A job that never started is left out. Signals to end are appended to `ending`, and signals
+        to save to `saving`, which this method empties.
         """
         while True:
             self._pass_on(ending)
@@ -131,7 +132,7 @@ class Runner:
         if reason is not None:
             update_status(job.directory, state="pruned", error=reason)
         completed = grant.again and is_done(read_status(job.directory), job.identity.config_hash)
-        if reason is not None or completed:  # the latter just before its worker was killed
+        if reason is not None or completed:  # completed just before its worker was killed
             self._allocator.release(grant.job)
             self._conclude(grant.job, Verdict("pruned" if reason else "completed", reason))
             return
@@ -220,7 +221,7 @@ class Runner:
             self._allocator.stop()
 
     def _stop_jobs(self) -> None:
-        """Asks jobs to stop, with a checkpoint, that are past their limit or of no more use.
+        """Asks jobs that are past their limit or of no more use to stop, with a checkpoint.
 
         A job past its time limit is killed when `grace_s` has passed too.
         """
@@ -239,7 +240,7 @@ class Runner:
     def _pass_on(self, signals: Sequence[int]) -> None:
         """Asks the jobs to stop at the first signal, and kills them at the second.
 
-        A SIGHUP is never the second: one closing of a terminal sends two.
+        A SIGHUP is never the second: closing a terminal once sends two.
         """
         for signum in signals[self._seen :]:
             self._seen += 1
@@ -299,7 +300,7 @@ class CoreSpeeds(NamedTuple):
     """A check of all cores."""
 
     work_s: dict[int, float]  # the median of the seconds of a piece of work on each core
-    # the mean number of these cores that other programs kept busy meanwhile; None where the kernel
+    # the mean number of these cores that other programs kept busy meanwhile; None if the kernel
     # does not show it
     others_busy: float | None
 
@@ -351,7 +352,7 @@ def core_speeds(cores: Sequence[int], stop: Collection[int] = ()) -> CoreSpeeds 
 def checked_machine(
     sweep: Path, plan: Plan, cores: Sequence[int], stop: Collection[int], *, enabled: bool
 ) -> Iterator[None]:
-    """Times the cores before and after the body, which runs the jobs of a launch, if `enabled`.
+    """If `enabled`, times the cores before and after the body, which runs the jobs of a launch.
 
     The launch's entry in manifest.json gets `machine`: both checks (see `CoreSpeeds`) and `notes`,
     sentences on what makes the sweep's times uncertain, which are also logged. A check ends early
@@ -386,7 +387,7 @@ def checked_machine(
 def machine_notes(
     before: CoreSpeeds | None, after: CoreSpeeds | None, ran: Mapping[int, Mapping[str, Any]]
 ) -> list[str]:
-    """Sentences for the user; empty where all cores were equal, steady and free.
+    """Sentences for the user; empty if all cores were equal, steady and free.
 
     `ran` holds the status.json of each job that ran, by its number.
     """

@@ -51,7 +51,7 @@ def ending_text(verdict: Verdict) -> str:
 
 
 def alike(first: dict[str, int], num: int, verdict: Verdict) -> Verdict:
-    """A failure as "as #N" if job N failed `first` with its cause, but for numbers."""
+    """Turns a failure into "as #N" if job N failed `first` with the same cause, but for numbers."""
     cause = re.sub(r"\d+", "", str(verdict.error))
     again = verdict.state == "failed" and first.setdefault(cause, num) != num
     return verdict._replace(error=f"as #{first[cause]}") if again else verdict
@@ -106,7 +106,7 @@ class Screen:
                 self._live.console.print(f"    | {line}", markup=False, highlight=False)
 
     def update(self, running: Iterable[tuple[Job, Grant]], waiting: int) -> None:
-        """Draws the table, once a second at most; prints nothing elsewhere."""
+        """Draws the table, once a second at most; prints nothing without a terminal."""
         if self._live is None or time.monotonic() - self._shown_at < REFRESH_S:
             return
         self._shown_at = time.monotonic()

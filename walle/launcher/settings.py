@@ -36,7 +36,7 @@ class SlurmConf:
     # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.
     save_s: int = not_negative(120)
     # Workers to submit; null: as many as can run all jobs at once, and 16 at most; one in a sweep
-    # that measures time, as times of one node are compared.
+    # that measures time, as compared times must come from one node.
     workers: Optional[int] = positive(None)
     # Cores of a worker, which runs as many jobs side by side as fit; null: what the largest job
     # needs. Sweeps that measure time, and jobs that take all cores, get whole nodes instead.
@@ -60,8 +60,8 @@ class SlurmConf:
 class RayConf:
     """Every key of `hydra.launcher.ray`, with its default: the request to a Ray cluster."""
 
-    # The cluster: auto, the one that this machine has joined; host:port; null, a Ray of the
-    # command's own on this machine, which ends with the command.
+    # The cluster. auto: the one that this machine has joined; host:port: the one at that address;
+    # null: a Ray of the command's own on this machine, which ends with the command.
     address: Optional[str] = "auto"
     # Workers to start; null: one on every node with free cores, until all jobs can run at once; one
     # in a sweep over a key of speed. Further workers wait until cores are free or nodes join.
@@ -83,8 +83,8 @@ class WalleLauncherConf:
     """Every key of `hydra.launcher`, with its default."""
 
     _target_: str = "hydra_plugins.walle_launcher.launcher.WalleLauncher"
-    # Where the jobs run: local, on this machine; slurm, in workers that Slurm starts on its nodes;
-    # ray, in workers on the nodes of a Ray cluster. Nodes share the sweep's directory with this
+    # Where the jobs run. local: on this machine; slurm: in workers that Slurm starts on its nodes;
+    # ray: in workers on the nodes of a Ray cluster. Nodes share the sweep's directory with this
     # machine.
     backend: str = one_of("local", "slurm", "ray", default="local")
     # false: with backend=slurm or ray, submit the workers and return; `walle sweep status` shows
@@ -101,18 +101,19 @@ class WalleLauncherConf:
     gpus: Optional[List[str]] = None
     # Run one job at a time; null: only when jobs differ in a key of speed (sampler.n,
     # sampler.max_lag, learner.n, learner.threads), as their times are compared, and when each of
-    # several jobs takes all cores. Also applies if a sweep file varies such a key but the command
-    # line fixes it. false: run the jobs in parallel (timings are then not comparable).
+    # several jobs takes all cores. This also applies if a sweep file varies such a key but the
+    # command line fixes the key. false: run the jobs in parallel (timings are then not comparable).
     exclusive: Optional[bool] = None
     # Before the first and after the last job, time about a second of fixed work on every core, and
     # warn when cores are unequal or busy; null: when jobs run one at a time.
     check_cores: Optional[bool] = None
     # Value of OMP_NUM_THREADS and of the other libraries' variables, the same in every job.
     threads: int = positive(1)
-    # given; interleaved: all jobs of one repeat, then all of the next; blocks: the same, and every
-    # repeat has its jobs in a random order of its own, so that values can be compared within a
-    # repeat on a machine that drifts; shuffled: a random order. Random orders are the same in every
-    # launch. null: blocks when jobs run one at a time, else interleaved.
+    # Order of the jobs. given: the sweeper's; interleaved: all jobs of one repeat, then all of the
+    # next; blocks: the same, and every repeat has its jobs in a random order of its own, so that
+    # values can be compared within a repeat on a machine that drifts; shuffled: a random order.
+    # Random orders are the same in every launch. null: blocks when jobs run one at a time, else
+    # interleaved.
     order: Optional[str] = one_of("given", "interleaved", "blocks", "shuffled", default=None)
     # The key in which the repeats of a setting differ.
     repeat: str = DEFAULT_REPEAT

@@ -73,7 +73,7 @@ class Learned(NamedTuple):
 
 
 def clip_by_norm(grad: Tensor, max_norm: float | None) -> tuple[Tensor, Tensor]:
-    """Scales `grad` [P] down to a norm of at most `max_norm`; also returns the norm before."""
+    """Scales `grad` [P] down to a norm of at most `max_norm`; also returns its norm before."""
     norm = torch.linalg.vector_norm(grad)
     return grad if max_norm is None else grad * (max_norm / (norm + 1e-6)).clamp(max=1.0), norm
 

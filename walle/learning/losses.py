@@ -125,7 +125,8 @@ def categorical_target(p: Tensor, y: Tensor, bound: float) -> Tensor:
     """A distribution projected onto N even atoms within ±`bound` (Bellemare et al. 2017).
 
     A probability p(y) [B, N] of the value y [B, N], clipped to the bounds, is divided between the
-    two atoms beside y in proportion to its distance from the other one (eq. 7 and algorithm 1).
+    two atoms beside y: an atom's share is proportional to y's distance from the other one (eq. 7
+    and algorithm 1).
     """
     atoms = p.shape[-1]
     place = (y.clamp(-bound, bound) + bound) * ((atoms - 1) / (2 * bound))

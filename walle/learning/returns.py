@@ -81,8 +81,8 @@ def vtrace(
     Values at times [0, T).
 
     If all ratios are 1, the advantage is GAE's; with λ = 1 the target is then the n-step return.
-    The paper's advantage has λ = 1, and its rollouts come from many actors' queues; here they are
-    a round's, and `ratio` is taken once, before the first gradient step of the round.
+    The paper's advantage has λ = 1, and its rollouts come from many actors' queues; here the
+    rollouts are a round's, and `ratio` is taken once, before the round's first gradient step.
 
     Args:
         reward: [T, L], like all tensors here.

@@ -4,8 +4,8 @@ Each learner is a process with the same parameters, the same round and the same 
 `walle.learning.sharing.learners`), so all take the same minibatches. A minibatch is divided into a
 fixed number of shards. Each learner computes the gradients of its share of the shards, the `Team`
 gathers all gradients, and every learner adds them in the shards' order and applies the sum. The
-configuration fixes the shards, so the parameters are bit-identical for any number of learners; one
-shard is the plain step on the whole minibatch.
+configuration fixes the shards, so the parameters are bit-identical for any number of learners; with
+one shard, this is the plain step on the whole minibatch.
 
 `Optimizer` takes such steps in passes over the rows of a round. `Updates` takes blocks of them on
 minibatches from a replay buffer. `walle.learning.native` has both in C++.
@@ -147,7 +147,8 @@ def minibatches(
     """Minibatches of `size` rows of `data`, [N, ...]; the last one may be smaller.
 
     The rows are taken in `order` [N], if there is one. Tensors without dimensions reach every
-    minibatch unchanged. Each of `team` gets its share of the shards, which differ by a row at most.
+    minibatch unchanged. Each learner of `team` gets its share of the shards, whose sizes differ by
+    at most one row.
     """
     count = batch_rows(data)
     if shards == 1:
@@ -161,7 +162,7 @@ def minibatches(
     for index in torch.split(order, size):
         rows = len(index)
         begin = [rows * shard // shards for shard in range(shards + 1)]
-        # A shard without rows takes one of weight 0.
+        # A shard without rows takes a row of weight 0.
         ours = [
             taken(data, index[begin[s] : max(begin[s + 1], begin[s] + 1)])
             for s in dealt(shards, team.rank, team.size)
@@ -280,7 +281,7 @@ class Updates:
     def __init__(
         self,
         stages: Sequence[Stage],  # the gradient steps of a block, in their order
-        # makes a stage's batch of a minibatch [B, W] and its noise [M, B, A]
+        # makes a stage's batch from a minibatch [B, W] and its noise [M, B, A]
         split: Callable[[Tensor, Tensor], Batch],
         # computes a block's metrics [I] from the numbers of each stage
         summary: Callable[[Sequence[Tensor]], Tensor],

@@ -70,7 +70,7 @@ class QFunctions:
     ) -> None:
         """`count` is K: 2 for a clipped double Q, 1 for DDPG's. `own` is as in `Critic`.
 
-        With more than one of `outputs`, N, a function has logits instead of a value.
+        If `outputs`, N, is above 1, a function has N logits instead of a value.
         """
         sizes = (obs_dim + action_dim, *hidden, outputs)
         self.mlps = [MLP(f"q{k}", sizes, act, own) for k in range(count)]

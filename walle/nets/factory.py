@@ -144,7 +144,7 @@ class NetSettings(NamedTuple):
     def inputs(
         self, spaces: HasSpaces, *, critic: bool = False
     ) -> tuple[int, OwnNet | None, Encoder | None]:
-        """The width of the input of a policy's or a critic's layers, and what computes it."""
+        """The width of the input of a policy's or critic's layers, and what computes the input."""
         if self.own is not None and self.networks:
             raise ConfigError(
                 f"net.name={self.own.path!r} makes policies and state-value functions of on-policy"

@@ -16,7 +16,8 @@ from torch.nn import functional
 from walle.nets.mlp import MLP, Forward, Params, orthogonal
 from walle.types import LEAST_PIXELS, SMALLEST, Image, ObsLayout
 
-# Channels, kernel and stride of each convolution, for images whose shorter side has as many pixels.
+# Channels, kernel and stride of each convolution, for images whose shorter side has at least so
+# many pixels.
 _LAYERS = {
     LEAST_PIXELS: ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
     16: ((32, 3, 2), (64, 3, 2), (64, 3, 1)),
@@ -118,7 +119,7 @@ class Encoder:
         return torch.cat([self(params, chunk) for chunk in torch.split(rows, _CHUNK)])
 
     def acting(self, params: Params, lanes: int, rows: int) -> Forward:
-        """A faster form of `__call__`: rows of which the first `lanes` count, to [rows, F + V].
+        """A faster form of `__call__`, to [rows, F + V]; only the first `lanes` rows count.
 
         Convolutions take eight rows a call and the last layers all rows, so that a row has the same
         bits whatever else is in its batch.
@@ -191,7 +192,7 @@ class GRU:
         return torch.stack(states)
 
     def with_rest(self, states: Tensor, x: Tensor) -> Tensor:
-        """The states [..., H], then the R numbers of `x` [..., I + R] that are no input."""
+        """The states [..., H], then the R numbers of `x` [..., I + R] that are not input."""
         rest = x[..., self.inputs :]
         return torch.cat((states, rest), -1) if rest.shape[-1] else states
 

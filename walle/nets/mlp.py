@@ -107,7 +107,7 @@ class Columns:
 
     def __call__(self, params: Params, obs: Tensor) -> Tensor:
         """[..., O] -> [..., F]."""
-        seen = obs[..., self._seen].contiguous()  # for the bits of an observation without the rest
+        seen = obs[..., self._seen].contiguous()  # with the bits of an observation without the rest
         return self._net(params, seen) if self._net else seen
 
 
@@ -197,8 +197,9 @@ class MLP:
         Its memory is allocated once, so each call overwrites the last result. A row has the same
         bits at every place, and for every number of rows that is a multiple of `ACTING_ROWS`: for
         other numbers Intel's processors sum in a different order. Hidden layers are padded with
-        zeros to a multiple of 16, and so is the last layer if its inputs are no such multiple:
-        AMD's processors need that for equal bits in narrow products, and so do the activations.
+        zeros to a multiple of 16, and so is the last layer if its number of inputs is not such
+        a multiple: AMD's processors need this for equal bits in narrow products, and so do the
+        activations.
         """
         layers = []
         inner = self.shapes[f"{self.layers[0]}.weight"][1]

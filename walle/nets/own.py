@@ -1,8 +1,8 @@
 """User-defined networks: an encoder in front of the policy and of every critic.
 
 An encoder turns observations into features: policy and critics are feed-forward functions of the
-features, Q(s, a) of the features and the action. Each has its own encoder with its own parameters.
-A user's class is a `torch.nn.Module`, an `OwnNet`, or makes whole networks (`OwnNetworks`).
+features, Q(s, a) of the features and the action. Each network has an encoder with parameters of its
+own. A user's class is a `torch.nn.Module`, an `OwnNet`, or makes whole networks (`OwnNetworks`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _ROWS = 32  # so many that Dropout does not leave half of them unchanged
 class OwnNetworks(Protocol):
     """The interface of a class that makes whole networks, for on-policy algorithms.
 
-    `net.name=module:Class` may name such a class. It is never instantiated: both are static methods
-    of `settings` (see `OwnNet`), the width of an observation, and the space of actions.
+    `net.name=module:Class` may name such a class. It is never instantiated: both methods are
+    static and take `settings` (see `OwnNet`), the width of an observation and the space of actions.
     """
 
     @staticmethod
@@ -131,7 +131,7 @@ class ModuleNet:
 
 
 def _seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
-    """A module made with torch's global generator at `seed`, whose state is restored."""
+    """A module made with torch's global generator at `seed`; restores the generator's state."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return make()

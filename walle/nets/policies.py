@@ -71,7 +71,7 @@ class StochasticPolicy(ActingPolicy, Protocol):
 
 
 class FeaturePolicy:
-    """A `StochasticPolicy` of features [..., F]: computed by a memory or an encoder.
+    """A `StochasticPolicy` of features [..., F] that a memory or an encoder computes.
 
     The policy `readout` turns features into a distribution and draws actions from it. The
     parameters of the memory or the encoder precede the readout's.

@@ -154,7 +154,7 @@ class RandomFirst:
         return np.concatenate((noise, 2 * uniform - 1), -1, dtype=np.float32)
 
     def scale_noise(self, params: Params, noise: Tensor) -> Tensor:
-        """The inner policy's; `random` x uniform numbers, [..., A]; 1 - `random`, [..., 1]."""
+        """Inner policy's noise; `random` x uniform numbers, [..., A]; 1 - `random`, [..., 1]."""
         width = noise.shape[-1] - self.action_dim
         inner, uniform = torch.split(noise, [width, self.action_dim], -1)
         random = params["random"]
@@ -169,11 +169,11 @@ class RandomFirst:
         out.mul_(kept).add_(uniform)
 
     def mode(self, dist: Tensor) -> Tensor:
-        """The inner policy's: evaluation shows what was learned."""
+        """The inner policy's mode: evaluation shows what was learned."""
         return self.policy.mode(dist[..., :-1])
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """The inner policy's, or -A log 2 for uniform numbers."""
+        """The inner policy's log density, or -A log 2 for uniform numbers."""
         random = dist[..., -1]
         learned = self.policy.log_prob(dist[..., :-1], action)
         return torch.where(random > 0, -self.action_dim * math.log(2), learned)

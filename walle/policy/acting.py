@@ -32,7 +32,7 @@ from walle.types import ActionSpace, AnyArray, FloatArray, ObsLayout, PolicySnap
 if TYPE_CHECKING:
     from walle.algos.base import Algorithm
 
-# What few policies need is imported where it is used.
+# Modules that few policies need are imported where they are used.
 Action = AnyArray | np.generic
 WHICH = ("best", "last")
 _BACKENDS = {"egl": "libegl1 (EGL)", "osmesa": "libosmesa6 (OSMesa)"}  # and how to install them
@@ -52,7 +52,7 @@ class Spaces(NamedTuple):
     """The observations that a policy takes, and the actions of its environment in one dimension.
 
     `first_action` is added to discrete actions, which policies count from 0. `shape` is the shape
-    of the environment's own actions; None if that of `action`.
+    of the environment's own actions; None if it is that of `action`.
     """
 
     observation: gym.spaces.Box
@@ -226,7 +226,7 @@ class Policy:
             check_import(key, path, self.origin.checkpoint, trust=self.trust, beside=True)
 
     def env(self, render_mode: str | None = None, **kwargs: Any) -> gym.Env[Any, Any]:
-        """A Gymnasium environment like the one that it was trained in, for one episode at a time.
+        """A Gymnasium environment like the one used in training, for one episode at a time.
 
         It repeats actions, limits episodes and appends the clock as in training, and takes the
         actions of `act`. Observations with images are the environment's own. With equal seeds it
@@ -282,7 +282,7 @@ def load(path: str | Path, which: str | None = None, *, trust: bool = False) -> 
         return _loaded(file, state, trust=trust)
     except WalleError:
         raise
-    except Exception as error:  # of a value that has another type, without a checksum
+    except Exception as error:  # a value of another type, in a file without checksums
         raise CheckpointError(f"{file} cannot be loaded: {what_went_wrong(error)}") from error
 
 
@@ -424,7 +424,7 @@ def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:
 
 
 def policy_from(algorithm: Algorithm, spec: EnvSpec, lane: Lanes, origin: Origin) -> Policy:
-    """An algorithm's current policy; `lane` is one of the environment `spec`."""
+    """An algorithm's current policy; `lane` is a lane of the environment `spec`."""
     spaces = Spaces(lane.observation_space, *from_zero(lane.env_action_space))
     network, snapshot = algorithm.policy_factory(), algorithm.snapshot()
     return Policy(network, snapshot, algorithm.obs_clip, spec, spaces, origin)
@@ -438,8 +438,8 @@ def has_display() -> bool:
 def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
     """Lets an environment draw off screen, from a camera that follows a robot.
 
-    Gymnasium's camera does not move, so a running robot leaves the picture, and its floor ends
-    after 20 or 40 m, unlike the simulation's.
+    Gymnasium's camera does not move, so a running robot leaves the picture, and the drawn floor
+    ends after 20 or 40 m, unlike the simulation's.
     """
     inner: Any = env.unwrapped
     if not (hasattr(inner, "model") and hasattr(inner, "data")):
@@ -455,7 +455,7 @@ def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
     if "track" not in names:  # the camera that follows the robot, in Gymnasium's models
         return
     inner.mujoco_renderer.camera_id = names.index("track")
-    # Planes are drawn without an end, their texture as large as before.
+    # Planes are drawn without an end, with their texture as large as before.
     for floor in np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE):
         size, material = model.geom_size[floor, :2], model.geom_matid[floor]
         if not size.all():
@@ -467,7 +467,7 @@ def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
 
 
 def _choose_mujoco_backend() -> None:
-    """Sets MUJOCO_GL to what draws off screen here, unless it is set; nothing is a `ConfigError`.
+    """Sets MUJOCO_GL, unless it is set, to what draws off screen here; ConfigError if none does.
 
     Each backend is tried in its own process, since a library that fails cannot be unloaded.
     """

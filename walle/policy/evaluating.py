@@ -24,7 +24,7 @@ AT_ONCE = 50  # episodes that run side by side in one process
 
 
 class MeanReturn(NamedTuple):
-    """A mean with its 95% interval, mean -+ t s / sqrt(n) (Student's t); NaN for a single value."""
+    """A mean and its 95% interval, mean -+ t s / sqrt(n) (Student's t), NaN for one value."""
 
     value: float
     low: float = math.nan
@@ -50,7 +50,7 @@ class MeanReturn(NamedTuple):
 
 
 def student_t(dof: int) -> float:
-    """The t beyond which Student's distribution with `dof` degrees has 2.5% at each end.
+    """The t beyond which Student's distribution with `dof` degrees of freedom has 2.5% at each end.
 
     Abramowitz & Stegun 1964, eq. 26.7.3 and 26.7.4, for θ = arctan(t / sqrt(dof)): the probability
     of values within -+ t grows with θ, so θ is found by bisection.

@@ -105,7 +105,7 @@ class ActingModule(torch.nn.Module):
 
 
 class SeeingModule(ActingModule):
-    """A policy that sees images, as a module: its arguments are the images and any vector.
+    """A policy that sees images, as a module: its arguments are the images and the vector, if any.
 
     Images are bytes as the environment returns them, [N, *shape].
     """
@@ -142,10 +142,10 @@ def export(policy: Policy, file: str | Path) -> float:
     """Writes the policy to a file, and compares the file with the policy.
 
     The extension decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are called `obs`
-    and `state`, outputs `action` and `next_state`. An observation that is a single image is `obs`;
-    with several parts they are `vector`, and the images by their keys in a Dict ("robot.camera" in
-    a nested one), `image0`, `image1`, … otherwise. Returns the largest difference of an action or a
-    state, over a thousand observations.
+    and `state`, outputs `action` and `next_state`. An observation that is a single image is `obs`.
+    One with several parts has the inputs `vector` and the images, which are called by their keys in
+    a Dict ("robot.camera" in a nested one), otherwise `image0`, `image1`, …. Returns the largest
+    difference of an action or a state, over a thousand observations.
 
     Raises:
         ConfigError: the extension is unknown, or a package is missing.
@@ -177,7 +177,7 @@ def export(policy: Policy, file: str | Path) -> float:
 
 
 def difference(policy: Policy, graph: Graph) -> float:
-    """The largest difference between a graph and the policy: [100] episodes of ten observations.
+    """The largest difference between a graph and the policy, in 100 episodes of ten observations.
 
     The observations are distributed as in training, but twice as wide. A discrete action that
     differs counts as 1.

@@ -72,7 +72,7 @@ class Parent(NamedTuple):
 
 
 def continued(env: EnvSpec, source: Parent, entries: int, *, resumed: bool) -> EnvSpec:
-    """`env` with the offset, [entries], of the run before; resumed, also with its columns."""
+    """`env` with the offset, [entries], of the run `source`; if `resumed`, also its columns."""
     file, state = source
     if not resumed and getattr(state.get("offset"), "shape", (entries,)) != (entries,):
         return env  # `Parent.start` refuses it

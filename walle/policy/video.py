@@ -126,8 +126,8 @@ def film(
 ) -> Video:
     """An episode of every policy, side by side; a shorter one's last frame stays.
 
-    It is the first episode that `walle.evaluate` runs with this seed. At most sixteen policies fit,
-    and `labels` has a line of text for each. Frames are dropped where an environment draws more
+    Each is the first episode that `walle.evaluate` runs with this seed. At most sixteen policies
+    fit, and `labels` has a line of text for each. Frames are dropped if an environment draws more
     than `most_fps` a second. The video ends after `most_steps` actions; None shows whole episodes.
     If an environment cannot be drawn here, a `ConfigError` states what to install.
     """
@@ -146,7 +146,7 @@ def film(
         for total, step, ended in _play(policy, env, seed, 0, deterministic, steps):
             if step % every and not ended:
                 continue
-            if not ended or not isinstance(env.unwrapped, RobotEnv):  # it has started the next one
+            if not ended or not isinstance(env.unwrapped, RobotEnv):  # it began the next episode
                 picture = _render(env, size)
             yield _captioned(picture, caption, total, step)
         env.close()
@@ -165,7 +165,7 @@ def film_while_learning(
     """A function that films a snapshot of `policy` into a run's directory.
 
     It takes the snapshot and the environment steps so far, and returns the file, videos/STEPS.mp4
-    or .gif, as `ending` names it. One frame is drawn at once, so that an environment that cannot be
+    or .gif, as `ending` says. One frame is drawn at once, so that an environment that cannot be
     drawn is refused before the run starts. `most_steps` is as for `film`.
     """
     most = most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")

@@ -166,7 +166,7 @@ def unpack(rollout: Rollout, lane_steps: IntArray, numbers: Sequence[int]) -> li
 def concatenate(rollouts: Sequence[Rollout]) -> Rollout:
     """Concatenates packed rollouts in one column.
 
-    Each ends with an episode, so the observation after its last step is dropped, but for the last.
+    Each ends with an episode's end, so only the last keeps the observation after its last step.
     """
     obs = [*(rollout.obs[:-1] for rollout in rollouts), rollouts[-1].obs[-1:]]
     steps = {name: [getattr(rollout, name) for rollout in rollouts] for name in STEP_FIELDS}

@@ -19,7 +19,7 @@ class LaneBlock(NamedTuple):
     """L lanes before a round.
 
     `state` may be older than the lanes: `actions` are then those taken since, and lead from `state`
-    to the lanes. Without a state, `actions` are all since the first episodes started.
+    to the lanes. Without a state, they are all actions since the first episodes started.
     """
 
     numbers: IntArray  # [L] the lanes' numbers in the run

@@ -81,7 +81,7 @@ class ProcessSampling(Sampling):
         vector_length: int,  # length of a snapshot's vector
         slots: int,  # rollouts that a sampler can hold, including the one that it is filling
         enough: int,  # environment steps that make a free-running round
-        # versions that a rollout of a free-running round may be old; None: any
+        # how many versions old a rollout of a free-running round may be; None: any number
         max_staleness: int | None = None,
         signals: Signals,  # signals that interrupt a wait
         patience: Patience,  # when samplers are replaced
@@ -151,8 +151,8 @@ class ProcessSampling(Sampling):
     def _balance(self, dealer: Dealer) -> None:
         """Redistributes lanes if samplers differ in speed.
 
-        It takes effect in the first round that no sampler can have started yet. With a lag the
-        agent must first receive the rounds before; at that round samplers wait for their lanes.
+        It takes effect in the first round that no sampler can have started yet; samplers wait for
+        their lanes before that round. With a lag, the agent must first receive the earlier rounds.
         """
         samplers, next_round = range(len(self._tasks)), self.lanes.round(0)
         if self._next_deal is None and (counts := dealer.deal()):
@@ -249,7 +249,7 @@ class ProcessSampling(Sampling):
         return starting or (unfinished and has_policy and has_lanes and has_slot)
 
     def _notice_death(self) -> None:
-        """Raises WorkerError unless `_wait` can replace who died."""
+        """Raises WorkerError unless `_wait` can replace the process that died."""
         self._read_messages([], timeout_s=0.1)
         if self._others:
             self._others.check()

@@ -29,7 +29,7 @@ from walle.system.shared_memory import SharedMemory
 from walle.types import PolicySnapshot
 
 NUMBER, DEALT = struct.Struct("<q"), struct.Struct("<qqq")
-# Messages; a number from 0 on is that of a slot. From a sampler: it can start (READY), it can start
+# Messages; a number from 0 on is a slot's. From a sampler: it can start (READY), it can start
 # but with new episodes (ANEW), it failed (FAILED). From the agent: end (CLOSED); before a round,
 # wait for other lanes, or take them (DEAL).
 READY, FAILED, CLOSED, ANEW, DEAL = -1, -2, -3, -4, -5
@@ -270,7 +270,7 @@ class PolicyQueue:
 
     With a finite lag below `depth`, no version is overwritten while a sampler may read it: version
     v + depth is published only after every sampler has delivered its round of version v. A
-    free-running sampler compares the version stored with the vector, and reads again if it changed.
+    free-running sampler checks the version stored beside the vector; if it changed, it reads again.
     """
 
     def __init__(self, length: int, depth: int) -> None:

@@ -83,7 +83,7 @@ class Patience(NamedTuple):
 
     balance: bool  # whether lanes are dealt in proportion to the samplers' speeds
     restarts: int  # the most replacements in a run
-    # seconds without a rollout after which a sampler is named, and after twice as many replaced;
+    # seconds without a rollout after which a sampler is named; after twice as many it is replaced;
     # None for ten times the longest round so far, at least a minute
     timeout_s: float | None
 

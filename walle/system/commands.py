@@ -33,7 +33,7 @@ def _script() -> str | None:
 
 
 def _typed(program: str) -> str:
-    """The program's name where the shell finds it under its name, else the shorter path to it."""
+    """The program's name if the shell finds it under this name, else the shorter path to it."""
     path = Path(program)
     on_path = shutil.which(path.name)
     if on_path is not None and Path(on_path).absolute() == path.absolute():

@@ -35,7 +35,7 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
 
 
 def cache_directory(*, for_code: bool = False) -> Path:
-    """Returns `walle` in the user's cache directory; in TMPDIR if that is not private.
+    """Returns `walle` in the user's cache directory; in TMPDIR if the former is not private.
 
     Every call checks the owner again: whoever can write there chooses the code that a run loads.
     `for_code` also excludes directories from which nothing can be executed.
@@ -57,7 +57,7 @@ def cache_directory(*, for_code: bool = False) -> Path:
 def private_directory(*candidates: Path, for_code: bool = False) -> Path:
     """Returns the first of `candidates` that no other user but root can change or replace.
 
-    Missing directories are created with mode 0700; the last one always gets that mode.
+    Missing directories are created with mode 0700; the last one of a path always gets this mode.
     Raises PermissionError, with the reasons, if none of the candidates is private.
     """
     refused = []

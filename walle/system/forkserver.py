@@ -1,8 +1,8 @@
 """The process that workers are forked from; it ends everything that a run leaves behind.
 
-The fork server adopts the orphans of workers that die. When the agent ends, by whatever signal, it
-ends too, and ends all other processes of the run. Imports little: the fork server imports this
-module before torch.
+The fork server adopts the orphans of workers that die. When the agent ends, by whatever signal, the
+server ends too, and ends all other processes of the run. This module imports little: the fork
+server imports it before torch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORKERS = (
 
 
 def keep_processes() -> None:
-    """Ends all processes that this one will start when it exits; a second call does nothing."""
+    """Makes this process's exit end all processes that it starts; a second call does nothing."""
     if os.environ.get(RUN_MARK, "").startswith(f"{os.getpid()}-"):
         return
     process_tree.adopt_orphans()
@@ -63,7 +63,7 @@ def start_fork_server(*, for_workers: bool = True) -> Any:
     with blocked_signals(*FOR_AGENT):
         resource_tracker.ensure_running()  # started first, as it unblocks SIGINT and SIGTERM
     # Multiprocessing would make a directory pymp-* in TMPDIR for the server's socket, which a
-    # killed process leaves there. The next run removes ours.
+    # killed process would leave there. The next run removes our directory.
     settings: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     with suppress(PermissionError):  # without a private directory
         if "tempdir" not in settings:
@@ -110,7 +110,7 @@ def end_orphans() -> None:
 
 
 def end_all_processes() -> None:
-    """Ends every process that this one has started, when it exits."""
+    """When this process exits, ends every process that it has started."""
     if _server._forkserver_pid is not None:
         os.kill(_server._forkserver_pid, signal.SIGKILL)  # this process adopts its children
         _server._forkserver_pid = None

@@ -30,7 +30,7 @@ def comparable_leaves(
     """The leaves of a composed config that identify jobs and runs.
 
     References to environment variables stay unresolved: a value, which may be a secret, is in no
-    file of the sweep, and a different value is still the same job.
+    file of the sweep, and with a different value the job is still the same.
     """
     references = flatten(written, ignore)
     return {

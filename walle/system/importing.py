@@ -94,9 +94,9 @@ def check_import(
     """Refuses to import the module of `path`, "module:Name", which `file` names as `key`.
 
     Whoever made `file`, a checkpoint or a run's directory, may have made the module too. Modules of
-    walle are allowed; `trust` allows all others, each with a line on stderr. `beside` refuses only
-    modules in Python's library, in the run's directory or directly in its parent, unless they are
-    already imported. Raises ConfigError; `fix` ends its message.
+    walle are allowed; `trust` allows all others, each with a line on stderr. With `beside`, it
+    refuses only modules in Python's library, in the run's directory or directly in its parent,
+    unless they are already imported. Raises ConfigError; `fix` ends its message.
     """
     module, package = path.rpartition(":")[0], re.split("[.:]", path)[0]
     folders = _find_folders(package) if module else []

@@ -32,7 +32,7 @@ def locked_file(
     wait_s: float = math.inf,  # seconds to wait until nobody else holds the lock
     *,
     shared: bool = False,  # whether others may share the lock
-    # makes the error that is raised after that time, from the file's descriptor
+    # makes, from the file's descriptor, the error that is raised after that time
     refusal: Callable[[int], Exception] = lambda _: BlockingIOError(),
 ) -> Iterator[int]:
     """Holds the lock of a file in the body; makes the file if it is missing.
@@ -52,9 +52,9 @@ def locked_file(
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Locks an open file if nobody else holds it; returns whether it did.
+    """Locks an open file if nobody else holds the lock; returns whether it did.
 
-    Where the file system cannot lock files, it prints a warning and returns True.
+    If the file system cannot lock files, prints a warning and returns True.
     """
     try:
         fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)

@@ -62,12 +62,12 @@ def _groups(controller: str, root: Path) -> Iterator[Path]:
 def usable_cores(root: Path = Path("/")) -> list[int]:
     """The cores to run on, starting with one hardware thread of every physical core.
 
-    A container or a launcher may allow only some cores, and a quota only a number of them.
+    A container or a launcher may allow only some cores, and a quota may limit their number.
     """
     allowed = os.sched_getaffinity(0)
     cores = spread(allowed, read_siblings(allowed, root / TOPOLOGY))
     quota = min(core_quota(root) or len(cores), len(cores))
-    # Containers with quotas see all cores of their host: each starts at one that its name chooses.
+    # Containers with quotas see all cores of their host: each starts at a core chosen by its name.
     start = crc32(platform.node().encode()) if quota < len(cores) else 0
     return [cores[(start + i) % len(cores)] for i in range(quota)]
 
@@ -94,7 +94,7 @@ def spread(cores: Collection[int], siblings: Mapping[int, Sequence[int]]) -> lis
 def read_siblings(
     cores: Collection[int], topology: Path = Path("/") / TOPOLOGY
 ) -> dict[int, list[int]]:
-    """Reads the hardware threads of each core's physical core, where the kernel lists them."""
+    """Reads the hardware threads of each core's physical core, if the kernel lists them."""
     files = {core: topology / f"cpu{core}" / "topology/thread_siblings_list" for core in cores}
     return {core: parse_cpu_list(f.read_text()) for core, f in files.items() if f.exists()}
 

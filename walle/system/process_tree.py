@@ -25,7 +25,7 @@ RUN_MARK, WORKER_MARK = "WALLE_RUN", "WALLE_WORKER"
 
 
 def die_with_parent(parent: int) -> None:
-    """Asks the kernel to kill this process when its parent dies; exits now if it is dead."""
+    """Asks the kernel to kill this process when its parent dies; exits if the parent is dead."""
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -29,7 +29,7 @@ def join(
     setting: str,  # the key that holds the address, for messages
     without: str,  # what asks for a Ray of its own, for messages
     own: Mapping[str, Any],  # further arguments of `ray.init` for a Ray of its own
-    nodes: int = 1,  # those that a Ray of its own is for: only with more do other machines reach it
+    nodes: int = 1,  # for a Ray of its own: other machines reach it only if there are several
     **arguments: Any,  # of `ray.init` in both cases
 ) -> tuple[Any, bool]:
     """Connects this process, unless the user's program has already done so.
@@ -47,7 +47,7 @@ def join(
         return ray, False
     local = {"num_cpus": len(usable_cores()), "include_dashboard": False, **own}
     options = {"address": address} if address else {"address": "local", **local}
-    # What Ray does on macOS: the node, and so all that listens, has the address 127.0.0.1.
+    # As Ray does on macOS: the node, and so everything that listens, has the address 127.0.0.1.
     clustered = bool(address) or nodes > 1
     try:
         with _signals_unchanged(), patch.object(ray_constants, "ENABLE_RAY_CLUSTER", clustered):
@@ -86,9 +86,9 @@ def _check_reachable(address: str | None, setting: str) -> None:
 
 @contextmanager
 def _signals_unchanged() -> Iterator[None]:
-    """Keeps this process's handlers, and keeps signals to its group from what Ray starts.
+    """Keeps this process's signal handlers, and shields what Ray starts from signals to the group.
 
-    Ray would end this process at a SIGTERM while it starts, and wait for half a minute before.
+    At a SIGTERM while Ray starts, it would wait for half a minute and then end this process.
     """
     from ray._private import utils
 

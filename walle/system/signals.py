@@ -16,7 +16,7 @@ from walle.errors import Interrupted
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SAVING = (signal.SIGUSR1, signal.SIGUSR2)  # what Slurm sends some time before a time limit
-FOR_AGENT = (*ENDING, *SAVING)  # though a terminal or a scheduler sends them to the whole group
+FOR_AGENT = (*ENDING, *SAVING)  # a terminal or a scheduler sends them to the whole group
 # Signals of our own: nobody else sends them.
 DEATH = signal.SIGRTMIN + 9  # wakes the main thread for `DeathWatch`
 SILENT = signal.SIGRTMIN + 10  # interrupts the main thread for `Watchdog`
@@ -89,7 +89,7 @@ class Signals:
             if self.arrived():
                 raise Interrupted
             yield
-            if self.arrived():  # the body can have taken its own program's end for a fault
+            if self.arrived():  # the body may have mistaken the end of its own program for a fault
                 raise Interrupted
         finally:
             self._breaks_off = False
@@ -141,7 +141,7 @@ def leave_terminal() -> None:
 
 @contextmanager
 def blocked_signals(*numbers: int) -> Iterator[None]:
-    """Blocks signals in this process until the body ends, and in the processes that it starts."""
+    """Blocks signals in this process during the body, and in the processes that the body starts."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield

@@ -61,7 +61,7 @@ class DeathWatch:
                 os.eventfd_read(self._changed)
 
     def _report_ended(self) -> None:
-        """Reports the processes that have ended, if there are any: anybody may send a signal."""
+        """Reports the processes that have ended, if any have: anybody may have sent the signal."""
         if not self._busy or self._reporting or self._closed:
             return
         self._reporting = True
@@ -120,8 +120,8 @@ class TimeLimit:
 class Watchdog:
     """A time limit for work in the main thread, such as an evaluation; see `TimeLimit`.
 
-    After one limit the work is named, after two it raises `WorkerError`. If it is stuck in native
-    code, where Python cannot raise, the process ends ten seconds later.
+    After one limit it prints the work's name, after two it raises `WorkerError`. If the work is
+    stuck in native code, where Python cannot raise, the process ends ten seconds later.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Silence:
         return max(0.0, min(limits) - self._clock()) if limits else None
 
     def overdue(self) -> list[tuple[int, float, Literal["name", "replace"]]]:
-        """The workers to name now, once each, and those to replace; with the seconds of each."""
+        """Workers to name now, once each, and those to replace; each with its seconds of delay."""
         silent: list[tuple[int, float, Literal["name", "replace"]]] = []
         now, limit_s = self._clock(), self.limit.seconds
         for worker, since in enumerate(self._since):

@@ -23,7 +23,7 @@ from walle.system.process_tree import LINGER_S
 from walle.system.signals import FOR_AGENT
 
 _STARTS = 3  # attempts to start a worker, each with a new fork server
-_UNKNOWN = 255  # what multiprocessing reports without its fork server; a process may exit with it
+_UNKNOWN = 255  # what multiprocessing reports without its fork server; a process may exit with 255
 _REASONS = dict.fromkeys(
     (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL),
     "; native code of the environment or of a library failed",
@@ -52,7 +52,7 @@ class Worker:
         self.name, self.pid = name, int(self._process.pid)
         try:
             self.sentinel = os.pidfd_open(self.pid)
-        except ProcessLookupError:  # it has ended already: an end of a pipe that reads as closed
+        except ProcessLookupError:  # it has ended already: use a pipe's end that reads as closed
             self.sentinel, other = os.pipe()
             os.close(other)
 
@@ -73,7 +73,7 @@ class Worker:
         who = f"{self.name} (pid {self.pid})"
         if code == _UNKNOWN and forkserver.fork_server_died(self._server):
             return f"{who} ended, and the fork server, which could say how, had died"
-        if code >= 0:  # a worker that ends in order is not asked, and an exception is reported
+        if code >= 0:  # nobody asks after an orderly end, and an exception is reported
             reason = "the environment or a library called os._exit or exit in C"
             return f"{who} exited with {code}; {reason}"
         try:
@@ -90,7 +90,7 @@ class Worker:
 
 
 def end_all(workers: Sequence[Worker], grace_s: float) -> None:
-    """Waits until all workers have ended; after `grace_s` seconds in all kills the rest."""
+    """Waits until all workers have ended; after `grace_s` seconds in total kills the rest."""
     deadline = time.monotonic() + grace_s
     for worker in workers:
         if not worker.ended(deadline - time.monotonic()):
@@ -116,8 +116,8 @@ def become_worker(threads: int) -> None:
 
     The worker has its own session: what a terminal or a scheduler sends to the agent's group
     reaches neither the worker nor the programs that its environments start. A signal to the worker
-    itself runs a handler that does nothing. Such a program inherits which signals are ignored or
-    blocked, but no handler, so every signal still works on it. It inherits no open files: a pipe
+    itself runs a handler that does nothing. The programs inherit which signals are ignored or
+    blocked, but no handler, so every signal still works on them. They inherit no open files: a pipe
     that it held open would not read as closed when the worker ends.
     """
     gc.freeze()  # the imports' objects: no collection visits, and so copies, their memory

@@ -27,7 +27,7 @@ from walle.errors import ConfigError, nearest
 from walle.launcher.planning import Job, StopRule
 from walle.launcher.records import finite_number
 
-# Their sequence of points is one for the whole study.
+# These samplers have a single sequence of points for the whole study.
 ONE_SEQUENCE = ("QMCSampler", "GridSampler")
 
 
@@ -127,8 +127,8 @@ def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
     """The launcher's rule for a batch of trials, by the overrides of their jobs.
 
     The value of a trial at an evaluation is the median over the seeds that have started, once all
-    of them have reached it. New values are reported to Optuna, and the pruner is asked after each
-    of them. The last evaluation is the result itself and cannot prune.
+    of these have reached the evaluation. New values are reported to Optuna, and the pruner is asked
+    after each of them. The last evaluation is the result itself and cannot prune.
     """
     jobs: dict[int, dict[int, Job]] = {trial.number: {} for trial in trials.values()}
     # An earlier launch may have reported some evaluations of a trial.
@@ -161,17 +161,18 @@ def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
 
 
 def evaluations(job: Job) -> dict[int, float]:
-    """The mean return of each evaluation of a job so far, by its number, without the last one.
+    """By number, the mean return of each evaluation of a job so far, except for its last one.
 
     With the key `eval.every`, an evaluation's number counts the intervals passed: runs with
-    different round lengths are compared at the same point. Otherwise it is its row, from 1.
+    different round lengths are compared at the same point. Otherwise its number is that of its row,
+    from 1.
     """
     config = job.identity.config
     return read_evaluations(job.directory, config.get("eval.every"), config.get("total_steps"))
 
 
 def read_evaluations(job: Path, interval: Any, until: Any = None) -> dict[int, float]:
-    """The mean return of each evaluation in a job's directory, of those before step `until`."""
+    """By number, the mean return of each evaluation before step `until` in a job's directory."""
     file = job / "eval.csv"
     if not file.exists():
         return {}

@@ -22,10 +22,10 @@ class WalleOptunaConf:
     params: Dict[str, Any] = field(default_factory=dict)
     # Trials of the study in all, over all launchers that share it.
     n_trials: int = positive(20)
-    # Trials side by side, as many as the launcher has cores for.
+    # Trials side by side, as far as the launcher has cores for them.
     n_jobs: int = positive(1)
-    # Seeds of each trial, [1,2,3] or how many, from `seed` upwards; the trial's value is the median
-    # over them. null: one job with `seed` as it is.
+    # Seeds of each trial: a list such as [1,2,3], or a number of seeds from `seed` upwards; the
+    # trial's value is the median over them. null: one job with `seed` as it is.
     seeds: Any = None
     # maximize or minimize the jobs' results; null: maximize, except for objective=wall_s.
     direction: Optional[str] = one_of("maximize", "minimize", default=None)

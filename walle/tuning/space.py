@@ -65,7 +65,7 @@ def read_space(
         ConfigError: a sweep has no meaning in a search, or nothing is searched.
         HydraException: a value is not in Hydra's syntax.
     """
-    written = [  # a text may be a sweep; another value as Hydra would write it
+    written = [  # a text may be a sweep; other values are written as Hydra would
         f"{key}={value if isinstance(value, str) else Override._get_value_element_as_str(value)}"
         for key, value in params.items()
     ]
@@ -87,7 +87,7 @@ def distribution(override: Override) -> BaseDistribution:
 
     `a,b` and `choice(a,b)` are categories; `range(1,10,3)` is 1, 4, 7; `interval(0,1)` is any
     number from 0 to 1, and `int(interval(1,9))` a whole number from 1 to 9. `tag(log, ...)`
-    searches a range on a logarithmic scale. Raises `ConfigError` if it has no meaning.
+    searches a range on a logarithmic scale. Raises `ConfigError` if the sweep has no meaning.
     """
     sweep, line = override.value(), override.input_line
     if not isinstance(sweep, Sweep):

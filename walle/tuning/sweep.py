@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
 WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
-FAILED = {"failed", "interrupted"}  # a job that somebody ended, while the search continues
+FAILED = {"failed", "interrupted"}  # interrupted: by somebody, while the search continues
 BY_EVALUATION = (None, "eval", "best")  # values of `objective` that evaluations show in advance
 RESULTS, TRIALS, EXPERIMENT = "optimization_results.yaml", "trials.csv", "experiment/best.yaml"
 PRIMARY = "config"  # the experiment holds what is different from it
@@ -128,7 +128,7 @@ class Search:
         return [[*rest, f"seed={seed}"] for seed in self._seeds]
 
     def _search(self) -> None:
-        """Runs batches of trials until the study has all of them, or time is over."""
+        """Runs batches of trials until the study has all of them, or the time is up."""
         study = self._study
         recorded = study.study.get_trials(deepcopy=False)
         ended = sum(trial.state.is_finished() for trial in recorded)
@@ -197,7 +197,7 @@ class Search:
             raise SystemExit(1)
 
     def _write(self) -> None:
-        """Writes trials.csv, and the best settings where another trial is the best one."""
+        """Writes trials.csv, and also the best settings if another trial has become the best."""
         study, best = self._study, self._study.best()
         write_atomically(self._sweep / TRIALS, trial_table(study))
         if best is None or best.number == self._written:
@@ -243,7 +243,7 @@ def trial_table(study: Study) -> str:
 def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) -> DictConfig:
     """The best trial's settings as an experiment.
 
-    It holds the searched settings and any others that differ from the config `config`. An
+    It holds the searched settings and any others that differ from the config named `config`. An
     application without a config of this name has no defaults to compare with.
     """
     loader: Any = context.config_loader
@@ -378,7 +378,7 @@ class JobEnd(NamedTuple):
     """How a job of a trial ended."""
 
     state: str  # completed, failed, pruned, interrupted or pending
-    value: Any  # what it returned; the error of a job that did not complete
+    value: Any  # what it returned, or the error of a job that did not complete
     directory: Path  # where it wrote
     evaluations: Mapping[int, float] = {}  # of a complete job: the mean returns, by their numbers
 
@@ -432,7 +432,7 @@ class Study:
                     "hydra.sweeper.study_name)"
                 )
             running = self.study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
-            # A trial without a launcher belongs to one that was killed while it asked for it.
+            # A trial without a launcher belongs to one that was killed while asking for this trial.
             launchers = (self._sweep, None)
             mine = [trial for trial in running if trial.user_attrs.get(SWEEP) in launchers]
         self._interrupted = [Trial(self.study, trial._trial_id) for trial in mine]
@@ -535,7 +535,7 @@ class JournalLock(JournalFileOpenLock):
         """Waits for the lock."""
         holder = locked_file(self._journal)
         file = holder.__enter__()
-        self._holder = holder  # only now: other threads may still hold the lock before
+        self._holder = holder  # only now: until now, other threads may have held the lock
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
             os.ftruncate(file, os.pread(file, size, 0).rfind(b"\n") + 1)

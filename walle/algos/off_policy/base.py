@@ -137,7 +137,7 @@ class OffPolicy(ABC):
 
     @property
     def vector(self) -> Tensor:
-        """See `Learnable`: the policy alone, because it would differ if the critics did."""
+        """See `Learnable`: the policy alone, which would differ if the critics differed."""
         return self.policy_vector
 
     @abstractmethod
@@ -157,7 +157,7 @@ class OffPolicy(ABC):
         return Sample(Transitions.split(rows, self.obs_dim), noise.transpose(0, 1))
 
     def adam_step(self, part: TrainState, grad: Tensor, updates: int = 1) -> TrainState:
-        """One step of Adam along the gradient [P]; `part` takes one every so many updates."""
+        """One step of Adam along the gradient [P]; `part` takes one in every `updates` updates."""
         rate = self.settings.learning_rate
         if math.isfinite(self.falls_for):
             rate = rate * (1 - part.adam.steps * updates / self.falls_for).clamp(min=0)
@@ -300,9 +300,9 @@ class ContinuousOffPolicy(OffPolicy):
     `policy` and `critic`.
 
     Attributes:
-        kind: of the policy, see `nets.factory.PolicySpec`.
+        kind: the policy's kind, see `nets.factory.PolicySpec`.
         critics: the number of critics.
-        outputs: the numbers that each of them computes: 1 for a value.
+        outputs: how many numbers each critic computes: 1 for a value.
     """
 
     kind: ClassVar[str]

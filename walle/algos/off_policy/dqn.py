@@ -10,15 +10,15 @@ Departures from the paper:
       eq. 4);
     - the step size falls linearly to 0, so that the policy changes little at the end (`schedule`);
     - episodes do not start with a random number of no-op actions;
-    - every `target_interval` updates the target moves by a fraction `tau` towards the network (the
-      paper's is 1);
+    - every `target_interval` updates, the target moves by a fraction `tau` towards the network (by
+      1 in the paper);
     - ε falls linearly from 1 during `exploration_fraction` of the run, and changes once a round;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes;
-    - the defaults are for small tasks: an update of 128 transitions every 2 steps, after 1,000
-      steps, from the last 100,000, and a final ε of 0.04; the paper has 32 every 4 steps, after
-      50,000, from the last million, and 0.1.
+    - the defaults are for small tasks: after 1,000 steps, an update on 128 of the last 100,000
+      transitions every 2 steps, and a final ε of 0.04; in the paper, after 50,000 steps, an update
+      on 32 of the last million every 4 steps, and a final ε of 0.1.
 """
 
 from __future__ import annotations

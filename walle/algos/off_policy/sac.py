@@ -1,12 +1,12 @@
 """Soft actor-critic with a learned temperature (Haarnoja et al. 2018a, 2018b).
 
 Departures from the papers:
-    - log α is learned instead of α, as in the authors' code; log σ is kept within [-20, 2] there
-      and here;
+    - log α is learned instead of α, and log σ is kept within [-20, 2], both as in the authors'
+      code;
     - there is no separate state-value function, as in 2018b and unlike 2018a;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
-    - the step size is 1e-3 and Adam's β₁ 0.5, as in Bhatt et al. (2024); 2018b has 3e-4 and 0.9. On
-      HalfCheetah a β₁ of 0.5 learned more than 0.9;
+    - the step size is 1e-3 and Adam's β₁ is 0.5, as in Bhatt et al. (2024); 2018b has 3e-4 and 0.9.
+      On HalfCheetah, SAC learned more with a β₁ of 0.5 than with 0.9;
     - actions are drawn uniformly from [-1, 1] for the first `learning_starts` steps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes.

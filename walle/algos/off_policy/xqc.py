@@ -6,14 +6,14 @@ are divided by the deviation of returns; and the policy moves once every `policy
 the critics.
 
 Departures from the paper:
-    - two hidden layers of 256 units for the critics, instead of four of 512, and for the policy,
-      instead of four of 256; one update a step instead of two;
-    - the step size falls from 1e-3 to 0, instead of from 3e-4 to 3e-5; the discount is 0.99, not
-      one computed from the length of episodes;
+    - two hidden layers of 256 units, instead of the critics' four of 512 and the policy's four of
+      256; one update a step instead of two;
+    - the step size falls from 1e-3 to 0, instead of from 3e-4 to 3e-5; the discount is 0.99, not a
+      value computed from the length of episodes;
     - log σ is kept within [-20, 2], instead of [-10, 2]; normalised inputs are not shifted;
     - the gradient of the critics' loss does not flow through (s', a'), although the moments of the
-      batch depend on them too; this takes less time;
-    - with several shards a minibatch, batches are normalised within a shard;
+      batch depend on (s', a') too; this takes less time;
+    - if a minibatch has several shards, each shard is normalised as a batch of its own;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - collection and updates alternate by rounds: each round's steps are followed by
       `updates_per_step` updates for every step, for any number of lanes.
@@ -148,7 +148,7 @@ class XQC(SAC):
 
         Critics and their slow copies normalise (s, a) and (s', a') as one batch, with a' ~ π(s').
         The target is the distribution of r + γ c (Z' - α log π(a'|s')). Z' is the distribution at
-        (s', a') by that slow copy whose mean there is smaller.
+        (s', a') computed by the slow copy whose mean there is smaller.
         """
         x, temperature = batch.transitions, state.log_temperature.vector.exp()
         policy = self.normed_policy.fold(state.policy.vector, state.policy_moments)

@@ -4,14 +4,14 @@ Departures from the paper:
     - all lanes' steps make one batch and one gradient instead of one gradient a thread;
     - a gradient is the mean over the steps, not their sum, and is clipped by its norm; the value
       loss is weighted (`value_weight`);
-    - policy and critic are separate networks, which share layers only where they see images
-      (`net=cnn`), and with continuous actions the deviation does not depend on the state unless
+    - policy and critic are separate networks, which share layers only if they see images
+      (`net=cnn`); with continuous actions the deviation does not depend on the state unless
       `net.scale=state`;
     - the entropy bonus is 0 by default (the paper's is 0.01, and 0.0001 with continuous actions);
     - Adam instead of RMSProp: RMSProp has no bias correction, so with so few steps its first steps
       would be the largest;
     - `gae_lambda` below 1 gives generalised advantage estimates; at 1 they are the paper's n-step
-      returns, n up to the length of the rollout: 8 steps by default, the paper's at most 5;
+      returns, with n up to the length of the rollout: 8 steps by default, at most 5 in the paper;
     - an episode that a time limit cuts bootstraps from its last observation;
     - observations are normalised, and rewards scaled, by running moments;
     - experience that an older policy collected is weighted (`correction`;

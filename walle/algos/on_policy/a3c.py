@@ -4,14 +4,13 @@ A3C is A2C with rounds of a single rollout: the agent takes one gradient step wh
 arrives, while the other samplers act under the last policy that they read.
 
 Departures from the paper, besides the departures of `walle.algos.on_policy.a2c`:
-    - gradients are computed by the agent from the sampler's rollout, one after the other, instead
-      of by every thread into shared memory without locks: no update overwrites part of another,
-      and the gradient is taken at the newest parameters;
+    - the agent computes gradients from the samplers' rollouts, one after the other; in the paper
+      every thread applies its own to shared memory without locks. Here no update overwrites part of
+      another, and the gradient is taken at the newest parameters;
     - the lag between acting and newest parameters is measured (lag_mean, lag_max), and corrected
       by V-trace (Espeholt et al. 2018) unless `correction` chooses another method;
-    - a sampler's rollout has many lanes, where a thread of the paper has one environment, and it is
-      complete before the gradient is taken, also where an episode ends within it; by default it has
-      16 steps;
+    - a sampler's rollout has many lanes (a thread of the paper has one environment); it is complete
+      before the gradient is taken, even if an episode ends within it; by default it has 16 steps;
     - rollouts older than `max_staleness` versions are dropped on request.
 """
 

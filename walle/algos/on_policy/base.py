@@ -101,10 +101,10 @@ class OnPolicy(ABC):
         vector: the parameters; the policy's [P] come first.
         adam: Adam's state for `vector`.
         optimizer: takes the gradient steps on `vector`: `Optimizer`, or `Passes` in C++.
-        improve: passes over a round with `optimizer`, see `Passes.improve`.
+        improve: the function for passes over a round with `optimizer`, see `Passes.improve`.
         gae_lambda: λ of the advantages; from the settings unless a subclass changes it.
         learned: the entries of `state_dict` with networks and normalisers, see `Algorithm`.
-        kind: of the policy, see `nets.factory.PolicySpec`.
+        kind: the policy's kind, see `nets.factory.PolicySpec`.
         team: the learners that take the gradient steps together.
     """
 

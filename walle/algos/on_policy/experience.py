@@ -167,7 +167,7 @@ def normalized(
 ) -> Tensor:
     """The rows of all parts, [Nᵢ, W] each, as a tensor [N, W] with normalised vectors."""
     shape = sum(map(len, parts)), parts[0].shape[1]
-    rows = torch.empty(shape, dtype=getattr(torch, layout.dtype))  # aligned, which numpy's are not
+    rows = torch.empty(shape, dtype=getattr(torch, layout.dtype))  # aligned, unlike NumPy's
     np.concatenate(parts, out=rows.numpy())
     vectors = layout.vectors(rows.numpy())
     size = max(1, _BLOCK // max(1, layout.vector))

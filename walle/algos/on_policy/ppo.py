@@ -5,9 +5,9 @@ Departures from the paper:
       (`recompute_advantages`; Andrychowicz et al. 2021, section 3.5, "GAE"), and are normalised
       only on request;
     - observations are normalised, and rewards scaled, by running moments (Engstrom et al. 2020);
-    - a round is short rollouts of many lanes, 128 of 32 steps, instead of one rollout of 2,048, and
-      minibatches have 1,024 rows; λ is 0.9 instead of 0.95; some tasks have their own settings
-      (conf/env/tuned);
+    - a round is short rollouts of many lanes (128 of 32 steps) instead of one rollout of 2,048
+      steps; minibatches have 1,024 rows; λ is 0.9 instead of 0.95; some tasks have their own
+      settings (conf/env/tuned);
     - an episode that a time limit cuts bootstraps from its last observation;
     - policy and critic are separate networks, as in the paper's MuJoCo tasks, but share one
       optimizer, so that `value_weight` and the bound on the gradient's norm couple them; initial

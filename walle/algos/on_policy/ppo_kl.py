@@ -9,21 +9,21 @@ which WALL-E took the algorithm:
     - one agent takes every gradient, on the rollouts of all samplers, instead of averaging the
       gradients of workers; policies have no memory;
     - advantages are generalised estimates instead of K-step returns;
-    - rewards are divided by the running deviation of returns instead of their own;
+    - rewards are divided by the running deviation of returns instead of that of rewards;
     - the step size adapts too, a round's steps end early, and the value function learns from two
       rounds: all three come from WALL-E's code, as do the constants of `adapt`.
 
 Departures from Batch PPO (Hafner et al. 2017 and its code), with sweeps/batch_ppo_2017.yaml:
     - the excess of the KL divergence is squared for the whole round instead of for each episode;
-    - β changes where the KL divergence is twice or half its target instead of 1.3 or 0.7 times, and
-      is bounded; the step size adapts, and a round's steps end early;
+    - β changes if the KL divergence is above 2 or below 0.5 times its target, instead of 1.3 and
+      0.7 times, and β is bounded; the step size adapts, and a round's steps end early;
     - the value function learns from two rounds; its loss has no factor of 1/2;
-    - a round is a number of steps instead of a number of whole episodes: an episode that it cuts is
-      bootstrapped; initial weights are `walle`'s.
+    - a round is a number of steps instead of a number of whole episodes, so an episode that a round
+      cuts is bootstrapped; initial weights are `walle`'s.
 
 Departures from the penalty of Schulman et al. 2017, section 4: β changes by a factor of 1.5 instead
-of 2, where the KL divergence is twice or half its target instead of 1.5 times; the squared excess
-is added; the policy's steps are full-batch.
+of 2, and does so if the KL divergence is beyond a factor of 2 from its target, instead of 1.5; the
+squared excess is added; the policy's steps are full-batch.
 
 examples/wall_e_2018 has the networks, initial weights, step sizes and AMSGrad of WALL-E's code.
 """

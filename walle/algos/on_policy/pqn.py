@@ -8,7 +8,7 @@ Departures from the paper:
     - an episode that a time limit cuts bootstraps from its last observation;
     - ε changes once a round, not in every step;
     - the defaults are for small tasks: 32 steps in 32 lanes a round, and eight passes in
-      minibatches of 128 rows; the paper has 128 lanes, and passes twice.
+      minibatches of 128 rows; the paper has 128 lanes and two passes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PQNSettings(CompilableSettings):
 
     @property
     def gae_lambda(self) -> float:
-        """λ of `OnPolicy.estimates`, whose targets are Q(λ) where V(s) = max_a Q(s, a)."""
+        """λ of `OnPolicy.estimates`, whose targets are Q(λ) if V(s) = max_a Q(s, a)."""
         return self.q_lambda
 
     @property
@@ -75,7 +75,7 @@ class ActionValues(PolicyAndCritic):
         self._greedy = policy
 
     def split(self, vector: Tensor) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """The policy's parameters, views of `vector`, in both places."""
+        """The policy's parameters, views of `vector`, for the policy and again for the critic."""
         params = self._greedy.layout.unflatten(vector)
         return params, params
 

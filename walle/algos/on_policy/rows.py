@@ -89,7 +89,7 @@ class SequenceRows(StepRows):
     def with_features(self, params: Params, experience: Experience) -> Experience:
         """The round with the memory's states [T L + M, H] instead of observations.
 
-        The state of a successor that the policy never saw is one more step of the memory.
+        The state of a successor that the policy never saw is computed by one more step.
         """
         x = experience
         state = self._memory.unroll(params, x.obs, x.began, x.state)

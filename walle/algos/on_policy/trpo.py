@@ -5,16 +5,16 @@ is scaled to the KL bound, then shortened until the measured KL keeps the bound 
 
 Departures from the papers:
     - the surrogate has generalised advantage estimates (Schulman et al. 2016), normalised over the
-      round, where Schulman et al. 2015 had returns of single paths or vines;
-    - the value function takes steps of Adam on minibatches, where Schulman et al. 2016 used a
+      round, whereas Schulman et al. 2015 had returns of single paths or vines;
+    - the value function takes steps of Adam on minibatches, whereas Schulman et al. 2016 used a
       second trust region;
     - rollouts hold parts of episodes unless `sampler.collect=episodes`; a return that is cut by a
       time limit or by the end of a rollout is completed with the value function;
     - observations are normalised, and rewards scaled, by running moments;
-    - Fisher's matrix is that of the whole round by default, where the paper took a tenth of it
-      (`fisher_every`), and `cg_damping` is added to its diagonal;
-    - the line search accepts a step that achieves `accept_ratio` of the expected improvement, where
-      the paper asks for any improvement; if it accepts no step, the policy does not change;
+    - Fisher's matrix is that of the whole round by default, whereas the paper used a tenth of the
+      round (`fisher_every`), and `cg_damping` is added to its diagonal;
+    - the line search accepts a step that achieves `accept_ratio` of the expected improvement; the
+      paper asks for any improvement. If it accepts no step, the policy does not change;
     - under lag the surrogate starts at the newest policy, and experience of an older policy is
       weighted (`correction`; OnPolicy.with_newest_log_probs).
 

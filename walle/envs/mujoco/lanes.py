@@ -31,7 +31,7 @@ class MujocoLanes:
         seeds: Sequence[int],  # an integer for every lane
         *,
         episode_limit: int | None = None,  # environment steps before truncation; None: never
-        repeat: int = 1,  # steps that apply an action, rewards summed; an episode's end cuts them
+        repeat: int = 1,  # steps that apply an action, rewards summed; fewer if an episode ends
         numbers: Sequence[int] | None = None,  # the lanes' numbers in messages; None: 0 to L-1
         on_error: str = "stop",  # see `EnvSpec`
     ) -> None:
@@ -54,7 +54,7 @@ class MujocoLanes:
         kept = {name: np.empty_like(getattr(self._now, name)) for name in task.remembers}
         self._before = Fields(kept)
         self._remembered = [(array, getattr(self._now, name)) for name, array in kept.items()]
-        self._restored = False  # then `_before` already holds the fields from before the next step
+        self._restored = False  # if so, `_before` holds the fields from before the next step
         self._obs: Array = np.empty((lanes, task.observation_size))
         self._spare_obs: Array = np.empty_like(self._obs)
         self._elapsed: IntArray = np.zeros(lanes, dtype=np.int64)
@@ -136,7 +136,7 @@ class MujocoLanes:
         return obs
 
     def _each(self, one: Callable[[slice], None], lanes: IntArray | None, fault: Exception) -> None:
-        """Computes each of `lanes` (None: all) alone, as all at once raised `fault`."""
+        """Computes each of `lanes` (None: all) alone, because all at once raised `fault`."""
         if self.failed is None:
             raise self._located(fault) from fault
         for i in range(len(self)) if lanes is None else lanes.tolist():

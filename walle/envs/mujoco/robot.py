@@ -39,13 +39,13 @@ class Robot:
         reward: (before, action, now) -> [L], the reward of the step from `before` to `now`.
         terminated: now -> [L] booleans, whether the episode has reached its end; None: never.
         begin: (random, qpos, qvel) -> (qpos, qvel), the state in which an episode starts, from one
-            lane's random stream and the model's initial state; None adds uniform noise to that
-            state.
+            lane's random stream and the model's initial state; None adds uniform noise to the
+            initial state.
         fields: the names of the MjData arrays that `now` has.
         remembers: the names of the arrays that `before` has; each must be in `fields`.
         frame_skip: physics steps per environment step.
         episode_limit: environment steps before an episode is truncated; None: never.
-        reset_noise_scale: bound on that noise, without `begin`.
+        reset_noise_scale: bound on the uniform noise without `begin`.
     """
 
     xml_file: str | Path
@@ -84,11 +84,11 @@ def indices(xml_file: str | Path, *parts: str) -> list[int | slice]:
     """Where MuJoCo's arrays hold named parts of a model, such as "site:tip" or "sensor:gyro".
 
     A site, body, geom, camera, tendon or actuator has an index, for `now.site_xpos[:, TIP]`. The
-    numbers of a sensor are a slice of `sensordata`, and those of a joint one of `qpos` or `qvel`:
-    "qpos:hip", "qvel:hip".
+    numbers of a sensor are a slice of `sensordata`, and those of a joint are a slice of `qpos` or
+    `qvel`: "qpos:hip", "qvel:hip".
 
     Raises:
-        ConfigError: the model has no such part; the message has the nearest one.
+        ConfigError: the model has no such part; the message names the nearest one.
     """
     model, found = compile_model(Path(xml_file).expanduser()), list[int | slice]()
     for part in parts:
@@ -169,7 +169,7 @@ def _floats(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> Array:
 
 
 def _checked(name: str, value: npt.ArrayLike, shape: tuple[int, ...]) -> AnyArray:
-    """The array `value`: its shape fits, and it has no imaginary part that NumPy would cut off."""
+    """The array `value`, checked to have this shape and no imaginary part for NumPy to cut off."""
     array = np.asarray(value)
     if array.shape != shape:
         raise RolloutError(

@@ -43,7 +43,7 @@ class Task(ABC):
     dt: float  # seconds of simulated time per environment step
     rest: Array  # [nq] the model's initial positions; its velocities are zero
     fields: tuple[str, ...] = ("qpos", "qvel")  # MuJoCo's, which the task reads
-    remembers: tuple[str, ...] = ()  # fields whose values from before the step the reward needs
+    remembers: tuple[str, ...] = ()  # fields that the reward needs from before the step
     observation_size: int  # entries of one lane's observation
 
     def load(self, path: Path, frame_skip: int) -> None:
@@ -124,9 +124,9 @@ def xml_path(xml_file: str) -> Path:
 def compile_model(path: Path) -> mujoco.MjModel:
     """Compiles an XML file, without searches that cannot find anything in this model.
 
-    The search for islands is off with one kinematic tree, and the search for contacts is off where
-    no two geoms may ever touch, or replaced by a list in models that Gymnasium ships. Trajectories
-    stay the same bit for bit. Every call returns a new model.
+    The search for islands is off with one kinematic tree. The search for contacts is off if no two
+    geoms may ever touch; in models that Gymnasium ships, a list may replace it. Trajectories stay
+    the same bit for bit. Every call returns a new model.
 
     Raises:
         ConfigError: there is no file, MuJoCo does not accept it, or it has no actuators.
@@ -146,7 +146,7 @@ def _compiled(path: Path) -> mujoco.MjModel:
     physics.issue_mujoco_warnings(str(path))
     if path.parent == _MODELS:
         model = with_listed_pairs(model, path)
-        physics.pending_warnings.clear()  # the same warnings again
+        physics.pending_warnings.clear()  # they are the same warnings again
     if model.nu == 0:
         raise ConfigError(f"xml_file: {path} has no actuators, so there is no action to choose")
     if model.ntree == 1:  # an older MuJoCo without this flag searches for islands only on request
@@ -167,8 +167,8 @@ def may_touch(model: mujoco.MjModel) -> bool:
 def _pairs_that_may_touch(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
     """The pairs of geoms [K, 2] that could be in contact, by MuJoCo's rules for filtering pairs.
 
-    A pair is left out when its contact bits do not meet, when both belong to one rigid body, or
-    when one's body is the other's parent and not the world.
+    A pair is left out if its contact bits do not meet, if both geoms belong to one rigid body, or
+    if the body of one is the parent of the other's body and is not the world.
     """
     types, affinities = model.geom_contype, model.geom_conaffinity
     meet = types[:, None] & affinities[None] != 0

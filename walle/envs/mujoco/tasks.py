@@ -55,7 +55,7 @@ class _PoseTask(GymnasiumTask):
 
     exclude_current_positions_from_observation = True  # some tasks have it as an argument
     coordinates: ClassVar[int] = 0  # leading positions that are the robot's place, not its pose
-    normal_velocities: ClassVar[bool] = False  # the noise on velocities; otherwise it is uniform
+    normal_velocities: ClassVar[bool] = False  # whether velocities get normal noise, not uniform
     shown_velocities: ClassVar[Range | None] = None  # clipped to this range
 
     def __post_init__(self) -> None:
@@ -67,7 +67,7 @@ class _PoseTask(GymnasiumTask):
         self._show("qvel", bounds=self.shown_velocities)
 
     def _show(self, field: str, first: int = 0, bounds: Range | None = None) -> None:
-        """Appends a field from row or entry `first` on to the observation, clipped to `bounds`."""
+        """Appends to the observation a field, from row or entry `first`, clipped to `bounds`."""
         size = getattr(mujoco.MjData(self.model), field)[first:].size
         columns = slice(self.observation_size, self.observation_size + size)
         self._shown.append((field, first, columns, bounds))
@@ -328,7 +328,7 @@ class Pusher(GymnasiumTask):
         )
 
     def begin(self, random: np.random.Generator) -> State:
-        """The arm at rest, the goal at the origin, the object at least 0.17 m from it."""
+        """The arm at rest, the goal at the origin, the object at least 0.17 m from the goal."""
         position = 0.0, 0.0
         while np.linalg.norm(position) <= 0.17:
             position = random.uniform(-0.3, 0), random.uniform(-0.2, 0.2)
@@ -434,7 +434,7 @@ class _Humanoid(_PoseTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # The world has neither inertia nor velocity, and the free joint's six forces no actuator.
+        # The world has no inertia or velocity, and the free joint's six forces have no actuator.
         for field, first in (("cinert", 1), ("cvel", 1), ("qfrc_actuator", 6), ("cfrc_ext", 1)):
             if getattr(self, f"include_{field}_in_observation"):
                 self._show(field, first)

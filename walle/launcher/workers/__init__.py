@@ -11,7 +11,7 @@
 
 A worker is an element of an array of Slurm's batch jobs, or a child of an actor of Ray. It has some
 cores of one node, and runs jobs on them until none is left, with the runner of the local backend:
-only where jobs come from differs.
+only the source of the jobs differs.
 All that workers share lies in `.workers/K/` of the sweep's directory, where K counts the
 submissions:
 
@@ -33,8 +33,8 @@ A search with a pruner watches the `eval.csv` of running jobs on the machine whe
 Workers look into `stops/` every `heartbeat_s`, and end a job in it as the local backend does: with
 a checkpoint and the state `pruned`.
 
-When Slurm takes the cores back (preemption, a time limit), the worker asks its jobs to end, which
-write their checkpoints; it gives the jobs back and asks Slurm to start it again. submitit is not
+When Slurm takes the cores back (preemption, a time limit), the worker asks its jobs to write their
+checkpoints and end; then it gives the jobs back and asks Slurm to start it again. submitit is not
 used: it would put a process that swallows SIGTERM between Slurm and the worker, and it needs job
 accounting, which many clusters do not have.
 """

@@ -45,7 +45,7 @@ class Run(NamedTuple):
     sweep: Path  # the sweep's directory
     preparation: bytes  # for the jobs' fork server, see `jobs.preparation`
     ending: Sequence[int]  # grows by each signal that asks for the end
-    saving: list[int]  # likewise by those that ask for checkpoints; the backend empties it
+    saving: list[int]  # grows by those that ask for checkpoints; the backend empties it
     stop_rule: StopRule | None
 
 
@@ -68,7 +68,7 @@ class LocalBackend:
         return f"on cores {ranges_text(self.resources.cores)}"
 
     def run(self, run: Run) -> dict[int, Verdict]:
-        """Runs the jobs, with a check of the machine around them where they measure time.
+        """Runs the jobs, with a check of the machine around them if they measure time.
 
         Returns how each job ended, by index; a job that never started is left out.
         """
@@ -85,7 +85,7 @@ class LocalBackend:
 
 
 class WorkersBackend(ABC):
-    """Submits workers that claim the jobs, or finds an earlier command's; follows the jobs."""
+    """Submits workers that claim the jobs, or finds those submitted earlier; follows the jobs."""
 
     def __init__(self, settings: WalleLauncherConf, workers: SlurmConf | RayConf) -> None:
         self._settings, self._heartbeat_s = settings, workers.heartbeat_s
@@ -110,7 +110,7 @@ class WorkersBackend(ABC):
 
     @abstractmethod
     def _how_to_end(self, submission: Submission) -> tuple[str, str]:
-        """How to end the workers: for an error, and for the sentence on `walle sweep status`."""
+        """How to end the workers, as text for an error and the sentence on `walle sweep status`."""
 
     def _request_checkpoints(self, submission: Submission, saving: list[int]) -> None:  # noqa: B027
         """Asks the jobs for checkpoints; empties `saving`."""
@@ -130,7 +130,7 @@ class WorkersBackend(ABC):
             yield
 
     def _running_submission(self, sweep: Path) -> Submission | None:
-        """The newest submission, if it has jobs that have not ended and workers."""
+        """The newest submission, if it has workers, and jobs that have not ended."""
         newest, backend = unfinished(sweep), self._settings.backend
         if newest is None:
             return None
@@ -181,14 +181,14 @@ class WorkersBackend(ABC):
         raise SystemExit(128 + ending[0])
 
     def _compares_times(self, plan: Plan) -> bool:
-        """Whether times are compared, for which jobs must stay on one node."""
+        """Whether times are compared, so that all jobs must stay on one node."""
         # Jobs that run one at a time only because each takes all cores need not share a node.
         speed = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
         return plan.exclusive and bool(self._settings.exclusive or speed)
 
 
 class SlurmBackend(WorkersBackend):
-    """Runs jobs in workers on the nodes of a cluster, elements of arrays of batch jobs."""
+    """Runs jobs in workers on a cluster's nodes; each is an element of an array of batch jobs."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
         super().__init__(settings, settings.slurm)
@@ -337,7 +337,7 @@ class Follower:
         if before is None or before.turn < claim.turn:
             if before is not None and before.state is None:
                 self.screen.warn(f"#{job.num} changed hands: its worker was stopped or vanished")
-            if not grant.cores:  # claimed a moment ago, without a status.json, or never to start
+            if not grant.cores:  # just claimed, without a status.json yet, or never to start
                 if claim.is_over and verdict.state == "pruned":
                     self._shown[index], self._verdicts[index] = claim, verdict
                 return

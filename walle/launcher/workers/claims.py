@@ -68,7 +68,7 @@ class Claims:
         """Claims the job for its given turn; False if another process was first.
 
         The caller has seen that the claim of the turn before is released, or that its worker has
-        vanished; if that claim now shows that the job is over, so does the new one.
+        vanished; if that earlier claim now shows that the job is over, so does the new one.
         """
         try:
             with (self._claims / f"{job}.{turn}").open("x") as file:
@@ -97,7 +97,7 @@ class Claims:
         """Seconds since the last heartbeat of every worker that has not ended.
 
         Both times are those of the file system's clock, so that no machine's clock is compared
-        with another one's. None where this process may not write into the directory.
+        with another one's. None if this process may not write into the directory.
         """
         probe = self._alive / f".look-{os.uname().nodename}-{os.getpid()}"
         try:
@@ -143,7 +143,7 @@ def _text(file: Path) -> str:
 
 
 class Stops:
-    """Requests to stop jobs early: written by the command that follows them, read by workers.
+    """Requests to stop jobs early: written by the command that follows the jobs, read by workers.
 
     A worker uses them as the `StopRule` of its runner.
     """
@@ -192,10 +192,10 @@ class ClaimedJobs(Allocator):
         """See `Allocator`; `nums` has the number of every job, by index.
 
         A worker has vanished after `stale_s` seconds without a heartbeat; the directory is listed
-        again after a quarter of them. `is_locked` takes an index: whether the job's run still holds
-        its directory. Signals that ask this worker to end are appended to `ending`. No further job
-        starts after `max_failures` failed jobs of all workers. `clock` counts seconds of this
-        process alone; nothing is compared with another clock.
+        again after a quarter of them. `is_locked` takes a job's index and returns whether the job's
+        run still holds its directory. Signals that ask this worker to end are appended to `ending`.
+        No further job starts after `max_failures` failed jobs of all workers. `clock` counts
+        seconds of this process alone; nothing is compared with another clock.
         """
         super().__init__(needs, order, resources, exclusive=exclusive)
         self._nums, self._claims, self._is_locked = nums, claims, is_locked
@@ -230,7 +230,7 @@ class ClaimedJobs(Allocator):
     def settle(self, job: int, state: str) -> None:
         """Records how a job ended; gives back a job that was interrupted with the worker.
 
-        Where only the job was interrupted, it is over: somebody has ended it.
+        If only the job was interrupted, it is over: somebody has ended it.
         """
         if state == "interrupted" and not self._ending:
             time.sleep(SIGNAL_S)

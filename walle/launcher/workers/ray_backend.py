@@ -38,9 +38,9 @@ class Node(NamedTuple):
 
     identity: str  # Ray's number of the node
     name: str  # host and the first digits of the number, for messages
-    cores: int  # that Ray may use there
-    free_cores: int  # those of them that nobody has
-    free_gpus: int = 0  # likewise
+    cores: int  # the cores that Ray may use there
+    free_cores: int  # the number of these that nobody has
+    free_gpus: int = 0  # the GPUs that nobody has
 
 
 class RayBackend(WorkersBackend):
@@ -192,10 +192,11 @@ class RayBackend(WorkersBackend):
             self._signal(submission.arrays, signal.SIGUSR2)  # SIGUSR1 would end workers
 
     def _wait_for_workers(self, follower: Follower, sweep: Path, ending: Sequence[int]) -> bool:
-        """Ends all workers and waits until they have gone, after Ctrl-C or in a Ray of their own.
+        """Ends all workers and waits until they are gone, after Ctrl-C or in the command's own Ray.
 
-        After a second signal, or `save_s`, they kill their jobs; after a third one they are killed.
-        Without a signal it waits a moment for the last worker, which writes the sweep's index.
+        After a second signal, or `save_s`, they kill their jobs; after a third signal they are
+        killed. Without a signal it waits a moment for the last worker, which writes the sweep's
+        index.
         """
         names, start_s, done = follower.submission.arrays, time.monotonic(), 0
         if not ending:
@@ -252,10 +253,10 @@ def _on(node: Node | None, *, soft: bool = False) -> dict[str, Any]:
 def placements(
     needs: Sequence[int | None], nodes: Sequence[Node], settings: RayConf, *, compared: bool
 ) -> list[tuple[int, Node | None]]:
-    """The cores and nodes of a sweep's workers; at least one, and no more than jobs.
+    """The cores and nodes of a sweep's workers: at least one worker, and no more than jobs.
 
-    A need of None is all cores of a node. A node of None is any node with enough free cores. Jobs
-    whose times are `compared` run one at a time on one node.
+    A need of None means all cores of a node. A node of None means any node with enough free cores.
+    Jobs whose times are `compared` run one at a time on one node.
     """
     fitting = [node for node in nodes if node.cores and node.free_gpus >= settings.gpus]
     placed: list[tuple[int, Node | None]] = []

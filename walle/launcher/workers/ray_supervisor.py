@@ -21,7 +21,7 @@ from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submission import LOGS, digest, read_submission
 
 NAMESPACE = "walle"
-SEEN_S = 15.0  # a node may have looked into a directory before, and remember what was there
+SEEN_S = 15.0  # a node may have looked into a directory before, and still remember it
 RESTARTS = 3
 _LOOK_S = 0.5
 
@@ -41,7 +41,7 @@ class WorkerTask(NamedTuple):
 def obstacle(task: WorkerTask, patience_s: float = SEEN_S) -> str | None:
     """Why a worker cannot run on the node of this process; None if it can.
 
-    A new directory must have appeared in the sweep's within `patience_s` seconds.
+    The new submission must have appeared in the sweep's directory within `patience_s` seconds.
     """
     directory, deadline = task.directory, time.monotonic() + patience_s
     while True:
@@ -84,7 +84,7 @@ class Supervisor:
                 self._process.send_signal(number)
 
     def _supervise(self) -> None:
-        """Waits for the worker's end in a thread: the kernel kills the worker when that ends."""
+        """Waits in a thread for the worker: the kernel kills the worker when this thread ends."""
         import ray
 
         try:
@@ -104,7 +104,7 @@ class Supervisor:
     def _run(self, gpus: str) -> None:
         """Starts the worker, again up to `RESTARTS` times if it is killed; waits for its end.
 
-        `gpus` are those that Ray has reserved for this actor, as in `CUDA_VISIBLE_DEVICES`.
+        `gpus` names those that Ray has reserved for this actor, as in `CUDA_VISIBLE_DEVICES`.
         """
         task = self._task
         program = [task.python, "-m", "walle.launcher.workers.worker"]

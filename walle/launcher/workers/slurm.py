@@ -142,7 +142,7 @@ def cancel_waiting(arrays: Iterable[str]) -> None:
 def worker_name(environ: Mapping[str, str]) -> str | None:
     """The name of this worker for Slurm, such as `12_0`; None outside of Slurm.
 
-    `SLURM_JOB_ID` would not do: of the last element it is the number of the whole array.
+    `SLURM_JOB_ID` would not do: for the last element it is the number of the whole array.
     """
     array, task = environ.get("SLURM_ARRAY_JOB_ID"), environ.get("SLURM_ARRAY_TASK_ID")
     return f"{array}_{task}" if array and task else environ.get("SLURM_JOB_ID")
@@ -163,7 +163,7 @@ def requeue(name: str) -> bool:
 def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> list[int]:
     """The cores of this worker's allocation.
 
-    Where Slurm binds its jobs to cores, they are `usable`, those on which this process may run.
+    If Slurm binds its jobs to cores, these are `usable`, the cores on which this process may run.
     Otherwise they are Slurm's numbers of the allocated cores, which differ between the jobs of a
     node.
     """
@@ -178,7 +178,7 @@ def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> l
         return list(usable)[:count]
     if set(allocated) <= set(usable):
         return allocated
-    return sorted({usable[core % len(usable)] for core in allocated})  # others of as many cores
+    return sorted({usable[core % len(usable)] for core in allocated})  # other cores, as many
 
 
 def _call(*command: str, given: str | None = None) -> str:

@@ -45,7 +45,7 @@ def submissions(sweep: Path) -> list[Submission]:
 
 
 def read_submission(directory: Path) -> Submission:
-    """Reads the scheduler's names; there are none before they are known."""
+    """Reads the scheduler's names; an empty list before they are known."""
     file = directory / SUBMITTED
     content = json.loads(file.read_text()) if file.exists() else {"arrays": [], "jobs": []}
     return Submission(directory, **content)
@@ -67,8 +67,7 @@ def unfinished(sweep: Path) -> Submission | None:
 class WorkerStatus(NamedTuple):
     """The state of the workers of a sweep's newest submission."""
 
-    # for each job that a worker holds, whether that worker lives, by the job's number; None where
-    # that is unknown
+    # by the number of each job that a worker holds: whether this worker is alive; None if unknown
     alive: dict[int, bool | None]
     text: str | None  # one line about the workers; None when none is left
     left: bool  # whether workers run or wait, as far as is known

@@ -1,7 +1,8 @@
 """A worker: runs jobs on the cores that a scheduler assigns to it.
 
-`python -m walle.launcher.workers.worker DIRECTORY` is a worker of Slurm. One of Ray has further
-arguments: its name, its number of cores, and the process id of the actor with which it ends.
+`python -m walle.launcher.workers.worker DIRECTORY` is a worker of Slurm. A worker of Ray has
+further arguments: its name, its number of cores, and the process id of the actor with which it
+ends.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from walle.system.signals import ENDING, signal_handlers
 
 LOCK_WAIT_S = 60.0
 JOBS = "jobs"
-_CORE_NAME = "\0walle-core-{core}"  # of a socket without a file, which ends with its process
+_CORE_NAME = "\0walle-core-{core}"  # of a socket that has no file and ends with its process
 
 
 class StoredJobs:
@@ -72,7 +73,7 @@ class StoredPlan(NamedTuple):
 def store(
     directory: Path, sweep: Path, plan: Plan, settings: WalleLauncherConf, preparation: bytes
 ) -> None:
-    """Writes the plan into a submission's directory, which it makes."""
+    """Makes a submission's directory and writes the plan into it."""
     (directory / JOBS).mkdir(parents=True)
     (directory / LOGS).mkdir()
     for index in plan.order:
@@ -98,8 +99,8 @@ def take_cores(
     """Takes `count` of the usable cores, because Ray counts cores but does not number them.
 
     No other worker on this host takes the same cores while the sockets added to `held` are open;
-    some are shared if too few are left. `siblings` has all hardware threads of each core's physical
-    core: a worker gets whole physical cores as far as possible.
+    some cores are shared if too few are left. `siblings` has all hardware threads of each core's
+    physical core: a worker gets whole physical cores as far as possible.
     """
     if count >= len(usable):
         return list(usable)
@@ -125,11 +126,11 @@ def take_cores(
 def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "") -> int:
     """Runs the jobs of a submission until none is left; returns the exit code.
 
-    When asked to end, it waits until its jobs have written their checkpoints and returns them.
+    When asked to end, it waits until its jobs have written their checkpoints, and gives them back.
     """
     if parent:
         die_with_parent(int(parent))
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # a Ray of the command's own blocks some
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the command's own Ray blocks some signals
     logging.basicConfig(level=logging.INFO, format="[%(asctime)s] %(message)s", stream=sys.stdout)
     stored: StoredPlan = pickle.loads((directory / COMMON).read_bytes())
     plan, settings = stored.plan, stored.settings
@@ -142,7 +143,7 @@ def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "")
     def end(number: int) -> None:
         # Slurm sends SIGUSR1 some time before a time limit, as `--signal` asks it to, and more than
         # one SIGTERM when it takes the cores back; a second one must not interrupt the checkpoints.
-        # A SIGINT after the first signal does: the jobs are killed.
+        # A SIGINT after the first signal does interrupt them: the jobs are killed.
         if not ending or number == signal.SIGINT:
             ending.append(signal.SIGTERM)
 
@@ -185,7 +186,7 @@ def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "")
             return 1
         if claims.all_over(stored.nums[index] for index in plan.order):
             write_index(stored.sweep)
-            # A worker of Ray that still waits is ended by the actor of this one.
+            # A worker of Ray that still waits is ended by this worker's actor.
             if not ray_name and (arrays := read_submission(directory).arrays):
                 slurm.cancel_waiting(arrays)
         elif ending and in_slurm is not None and slurm.requeue(in_slurm):

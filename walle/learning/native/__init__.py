@@ -3,7 +3,7 @@
 `vectors.hpp` and `panels.hpp` hold matrix products, `mlp.hpp` fully connected networks, `adam.hpp`
 Adam's step, `shards.hpp` what several learners divide. Three libraries use them:
 
-- `passes.cpp` passes over the rows of a round, with the losses of policies and critics; the
+- `passes.cpp` makes passes over the rows of a round, with the losses of policies and critics; the
   distributions of actions are in `policies.hpp`;
 - `replay.cpp` takes updates from a replay buffer, with a header for each algorithm;
 - `normalize.cpp` normalises observations.

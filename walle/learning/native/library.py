@@ -25,12 +25,12 @@ from walle.nets.mlp import Layout
 from walle.system.files import TemporaryDirectory, cache_directory, write_atomically
 from walle.system.locks import locked_file
 
-# -O2 with the vectors and peeled loops of -O3 compiles in 80% of the time, with the same bits, and
-# learns as fast; without peeled loops a minibatch of PPO takes 5% longer. Contracted products and
-# sums are the processor's own; nothing here tests for errors or traps. No -ffast-math: it would
+# -O2 with the vectors and peeled loops of -O3 compiles in 80% of -O3's time, with the same bits,
+# and learns as fast; without peeled loops a minibatch of PPO takes 5% longer. Contracted products
+# and sums are the processor's own; nothing here tests for errors or traps. No -ffast-math: it would
 # let the compiler add in another order, and ignore infinities and NaN. Only what Python calls is
-# visible: otherwise the loader would unite constants of two libraries in a process, although
-# vectors of other widths give them other sizes.
+# visible: otherwise the loader would unite constants of two libraries in a process, although the
+# constants have other sizes if the vectors have other widths.
 FLAGS = (
     *("-std=c++17", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops"),
     *("-march=native", "-shared", "-fPIC", "-fvisibility=hidden"),
@@ -120,7 +120,7 @@ def _compiler() -> list[str]:
 
 
 def _fingerprint(name: str) -> str:
-    """A hash of all that a library depends on, the processor's model and instruction sets too."""
+    """A hash of all that a library depends on, also the processor's model and instruction sets."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     kinds = ("flags", "Features", "model name")
@@ -139,7 +139,7 @@ def _checksum(path: Path) -> str:
 def _output(command: Sequence[str]) -> str:
     """The standard output of a program; CompilerError if it is missing or fails.
 
-    An interrupt kills it with the processes that it has started: a compiler's are in its group.
+    An interrupt kills the program and the processes that it has started, which are in its group.
     """
     try:
         process = subprocess.Popen(

@@ -49,7 +49,7 @@ INFO = {
 
 
 class Loss(NamedTuple):
-    """The loss of a minibatch, where passes end, and how `Passes.improve` estimates advantages."""
+    """The loss of a minibatch, when passes end, and how `Passes.improve` estimates advantages."""
 
     objective: str = "clip"  # a key of `OBJECTIVES`; ignored without a policy
     clip: float = 0.2  # ε of PPO
@@ -137,9 +137,10 @@ class Passes:
     ) -> None:
         """Compiles and loads the library; CompilerError if no compiler can.
 
-        `policy` is an instance of a class in `KINDS`; None fits a critic alone. Without a critic
-        the passes improve a policy alone. `activation` is a key of `ACTIVATIONS`. Observations have
-        `obs_dim` numbers, of which the policy sees the first and the critic the last ones.
+        `policy` is an instance of a class in `KINDS`, or None to fit only a critic. Without a
+        critic the passes improve only a policy. `activation` is a key of `ACTIVATIONS`.
+        Observations have `obs_dim` numbers, of which the policy sees the first and the critic the
+        last ones.
         """
         self.team: Team = ALONE  # the learners that divide values and minibatches
         self._library = load("passes", _TYPES)
@@ -185,15 +186,15 @@ class Passes:
         """Estimates advantages by the critic and passes over the round; see `minimise`.
 
         `experience` is a `walle.algos.on_policy.experience.Experience`, float32 on the CPU. With
-        `recompute`, every epoch has its own critic's advantages, else all have the first's.
+        `recompute`, every epoch uses its own critic's advantages; otherwise all use the first's.
 
         Raises TypeError for another dtype than the library's, ValueError for a shape that does not
         fit the others.
         """
         x, count = experience, experience.reward.numel()
         x = type(x)(*(None if column is None else column.contiguous() for column in x))
-        # All tensors are made before the passes. Between them torch's code is not in the cache, and
-        # every call takes ten times as long.
+        # All tensors are made before the passes. Between passes torch's code is not in the cache,
+        # and every call takes ten times as long.
         first, later = torch.empty(3, count), torch.empty(2, count)
         estimates = (first, later) if recompute else (first, first)
         obs, action, log_prob = x.states[:count], x.action.flatten(0, 1), x.log_prob.flatten()
@@ -269,7 +270,7 @@ class Passes:
             while epoch < epochs and not stopped:
                 rows = rows_of(epoch, team)
                 if rows is None:
-                    break  # leaving raises what broke the team
+                    break  # leaving the context raises what broke the team
                 order = None if whole else begin + 8 * count * epoch
                 steps = self.run(rows, order, settings, team, to)
                 if steps < 0:
@@ -318,11 +319,11 @@ class Passes:
     def run(
         self, rows: Any, order: int | None, settings: tuple[Any, ...], team: Any, numbers: int
     ) -> int:
-        """Steps on each minibatch, until the KL divergence of one is too large; see `passes.cpp`.
+        """Takes one step a minibatch until the KL divergence is too large; see `passes.cpp`.
 
-        `rows` is the struct of a round's rows; `order` the address of their numbers [N], None for
-        the rows as they come; `settings` the rows in a minibatch, Adam's step size, and β; `team`
-        a pointer to the team's `Exchange`; `numbers` the address of the minibatches' [M, I].
+        `rows` is the struct of a round's rows; `order` is the address of their numbers [N], or None
+        for the rows as they come; `settings` are the rows in a minibatch, Adam's step size, and β;
+        `team` points to the team's `Exchange`; `numbers` is the address of the minibatches' [M, I].
         """
         pass_ = byref(rows), order, *settings, team, numbers
         return int(self._library.passes_run(self._learner, *pass_))
@@ -335,7 +336,7 @@ class Passes:
 
 
 def _choices(policy: Any) -> list[int]:
-    """The choices in each entry of an action: 1 if it is continuous or a switch."""
+    """The number of choices in each entry of an action: 1 if it is continuous or a switch."""
     if isinstance(policy, MultiCategoricalPolicy):
         return policy.counts
     if isinstance(policy, CategoricalPolicy | EpsilonGreedyPolicy):

@@ -58,10 +58,10 @@ class NativeUpdates:
     ) -> None:
         """Compiles and loads the library; CompilerError if no compiler can.
 
-        `algorithm` names the library's constructor: "sac", "xqc", "ddpg" (also of TD3) or "dqn". It
-        gets `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`. A block has
-        `metrics` numbers; `shapes` are those of each tensor of the state, of a block's
-        minibatches, and of its noise.
+        `algorithm` names the library's constructor: "sac", "xqc", "ddpg" (also of TD3) or "dqn",
+        which gets `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`.
+        A block has `metrics` numbers; `shapes` has the shape of each tensor of the state, of a
+        block's minibatches, and of its noise.
         """
         self._team: Team = ALONE
         self._library = load("replay", _TYPES)

@@ -48,7 +48,7 @@ class Learnable(Protocol):
         ...
 
     def warm_up(self) -> str:
-        """Compiles if the settings ask for it; every learner must; they compare outcomes."""
+        """Compiles if the settings ask for it; all learners must call it: they compare outcomes."""
         ...
 
     def learn(self, *data: Any) -> Any:
@@ -101,7 +101,7 @@ class LearnerTask:
 def make_learner_tasks(
     n: int, make: Callable[[Any], Learnable], problem: Any, threads: int
 ) -> list[LearnerTask]:
-    """The tasks of all learners except the agent; each learner has a separate GPU on GPUs.
+    """The tasks of all learners except the agent; on GPUs, each learner has a separate GPU.
 
     Args:
         n: number of learners, including the agent.
@@ -143,7 +143,7 @@ class Learners:
             raise
 
     def join(self, algorithm: Learnable, device: str) -> None:
-        """Waits for all learners, WorkerError if one ended; makes `algorithm` the agent's."""
+        """Waits for all learners, then makes `algorithm` the agent's; WorkerError if one ended."""
         for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
             wait([pipe, worker.sentinel])
             message = _last_message(pipe)
@@ -178,7 +178,7 @@ class Learners:
             self.report()
 
     def report(self) -> None:
-        """Raises WorkerError for a learner that ended, WorkerDeathError without a traceback."""
+        """Raises WorkerError for a learner that ended; WorkerDeathError if it left no traceback."""
         ended = wait(self.sentinels, _GRACE_S)
         for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
             if worker.sentinel not in ended:

@@ -44,7 +44,7 @@ def put(memory: SharedMemory, tree: Any) -> Any:
     """Copies the tensors and arrays of nested named tuples into `memory`.
 
     Returns:
-        the same named tuples with a `StoredArray` for each of them, and other leaves unchanged.
+        the same named tuples with a `StoredArray` for each tensor or array; other leaves stay.
     """
     end = 0
 
@@ -92,7 +92,7 @@ class Barrier:
     """A point at which every learner waits until all have arrived; picklable to a child process.
 
     Each learner has a POSIX semaphore in shared memory, which the others raise when they arrive.
-    Semaphores order memory: what a learner wrote before, the others read after. Waiting spins
+    Semaphores order memory: after the wait, all read what each wrote before it. Waiting spins
     briefly, because learners with equal shares arrive within microseconds, and then sleeps, so that
     more learners than cores do not hold each other up. `native/shards.hpp` waits in the same way.
 
@@ -208,7 +208,7 @@ class SharedTeam:
     """One learner's side of a team in shared memory; see `Team`.
 
     Rows go into two memories alternately. A learner that arrives at a barrier has read the rows of
-    the previous barrier, so the memory of the one before is free.
+    the previous barrier, so the memory with those rows is free after the barrier.
     """
 
     def __init__(
@@ -269,8 +269,8 @@ class SharedTeam:
 def _exceptions_of(callback: Callable[[], None], raised: list[BaseException]) -> Iterator[None]:
     """Collects the exceptions that leave `callback` while a library calls it.
 
-    ctypes cannot propagate them. A handler of a signal, which runs before the callback's first
-    line, may raise one too.
+    ctypes cannot propagate them. A signal handler that runs before the callback's first line may
+    raise one too.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers do not run here, and the hook belongs to the whole process

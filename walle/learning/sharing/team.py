@@ -46,7 +46,7 @@ class Team(Protocol):
         Args:
             count: number of rows.
             width: numbers in a row, which are float32.
-            compute: computes the row of that number, [width]; must return the same bits everywhere.
+            compute: computes a row, [width], from its number; must return the same bits everywhere.
 
         Returns:
             [count, width], in a buffer that is reused: valid until the second following call.
@@ -56,8 +56,8 @@ class Team(Protocol):
     def exchange(self, numbers: int) -> AbstractContextManager[Any]:
         """Lets a library exchange up to `numbers` float32 with the other learners by itself.
 
-        Within the context, a `shared_team.Exchange`, it may do so repeatedly; every learner must do
-        it equally often. None for a single learner.
+        The context is a `shared_team.Exchange`, or None for a single learner. Within it, the
+        library may exchange repeatedly; every learner must do so equally often.
         """
         ...
 

@@ -35,7 +35,7 @@ class Connection:
     def __init__(self, address: str | None, store_bytes: int, nodes: int | None = None) -> None:
         """Connects to a cluster; without `address`, to a local one that ends with this connection.
 
-        The rollouts need `store_bytes` in the object store of a local cluster, which only listens
+        The rollouts need `store_bytes` in the object store of a local cluster, which listens only
         to this machine unless more `nodes` are wanted. Raises ConfigError if there is no cluster at
         the address, or its versions differ.
         """

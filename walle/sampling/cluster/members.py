@@ -22,7 +22,7 @@ class ClusterSettings(NamedTuple):
 
     address: str | None  # of a running cluster; None for a Ray of the run's own on this machine
     nodes: int | None  # the most nodes that are used; None for all
-    # the samplers of a node; None for one for each core that Ray may use there
+    # the samplers of a node; None means one for each core that Ray may use there
     per_node: int | None
     # "error" refuses a node that computes other bits than the agent, "warn" reports it
     mismatch: str
@@ -42,8 +42,8 @@ class Member:
 
     node: RayNode
     actor: Any  # the handle of its actor
-    # starting: its canary is awaited; live: it collects; aside: it gets no work before the answer
-    # that it owes for too long has come
+    # starting: its canary is awaited; live: it collects; aside: it gets no work until its overdue
+    # answer has come
     state: State = "starting"
     awaited: list[Any] = field(default_factory=list)  # references to the answers that it owes
     # when it began to owe the first of them, on the agent's clock
@@ -91,9 +91,9 @@ class Members:
     def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
         """Waits until the present nodes have shown their canaries.
 
-        A node that has not done so after five minutes joins later, if another one has. `is_ending`
+        A node that has not done so after five minutes joins later, if another node has. `is_ending`
         shows whether a signal has arrived, because an exception from a signal would confuse Ray.
-        Raises Interrupted then, and ConfigError if there is no node, or one may not take part.
+        Raises Interrupted if so, and ConfigError if there is no node, or one may not take part.
         """
         self.look()
         if not self._members:
@@ -179,7 +179,7 @@ class Members:
         return member.state == "live"
 
     def _shown(self, member: Member, reference: Any) -> str:
-        """Lets a node take part whose canary has come; returns why it may not, else nothing."""
+        """Lets a node whose canary has come take part; returns why it may not, else ""."""
         member.awaited.remove(reference)
         try:
             facts: Facts = self._connection.get(reference)
@@ -209,7 +209,7 @@ class Members:
         return ""
 
     def overdue(self, limit_s: float) -> list[Member]:
-        """The nodes that collect and whose answer has been due for longer than that."""
+        """The nodes that collect and whose answer has been due for more than `limit_s`."""
         late = time.monotonic() - limit_s
         return [m for m in self._in_state("live") if m.awaited and m.since < late]
 

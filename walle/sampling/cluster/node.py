@@ -40,7 +40,7 @@ class Start(NamedTuple):
 
     # the samplers, with the states of their lanes; their cores are chosen on the node
     tasks: Sequence[SamplerTask]
-    shapes: Sequence[RolloutShape]  # the rollouts' shape of each of them
+    shapes: Sequence[RolloutShape]  # the shape of each sampler's rollouts
     vector_length: int  # length of a snapshot's vector
     slots: int  # places for rollouts of each sampler
     pin: bool  # whether sampler i of the node runs on the i-th usable core there
@@ -53,7 +53,7 @@ class Call(NamedTuple):
     incarnation: int  # the number of the pool that collects
     round: int  # the number of the round
     start: Start | None  # the pool's samplers if the lanes changed hands; None if they continue
-    ends: tuple[int, ...]  # the incarnations of pools to close before
+    ends: tuple[int, ...]  # the incarnations of pools to close first
 
 
 class Facts(NamedTuple):
@@ -77,7 +77,7 @@ class NodeSampling:
         """Starts the fork server, which imports torch while this process does the same."""
         # Samplers would import the script that Ray runs in this process.
         vars(sys.modules["__main__"]).pop("__file__", None)
-        mark_processes()  # a mark of its own: the agent's is on all that a local Ray started
+        mark_processes()  # a mark of its own: the agent's mark is on all that a local Ray started
         start_fork_server()
         with without_collector():
             import walle.sampling.process_sampling  # noqa: F401 - slow, so now and not later

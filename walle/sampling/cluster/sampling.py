@@ -104,8 +104,8 @@ class Pool:
     member: Member  # its node
     samplers: tuple[int, ...]  # the samplers' numbers in the run
     round: int  # the next round to request
-    start: Start | None  # what the node starts it from; None once that is sent
-    # the incarnations that run on the node: earlier ones, which end there, until this one is sent
+    start: Start | None  # what the node starts it from; None once it is sent
+    # the incarnations that run on the node; until this one is sent, earlier ones, which end then
     on_node: tuple[int, ...] = ()
 
 
@@ -165,7 +165,7 @@ class Pools:
         homes, self.homeless = spread(self.homeless, loads), []
         for member, samplers in homes.items():
             for round_, group in groupby(sorted(samplers, key=self._owed), key=self._owed):
-                # Each starts where its last rollout left its lanes, taken or not.
+                # Each starts where its last rollout left its lanes, even if it was not taken.
                 starts = {i: self.lanes.after(i, self._pending[i]) for i in sorted(group)}
                 tasks = [replace(self.tasks[i], start=start) for i, start in starts.items()]
                 self._begin(member, tasks, round_)
@@ -336,7 +336,7 @@ class RaySampling(Sampling):
             raise Interrupted
         if self._others:
             self._others.check()
-        # First what is rare: Ray returns what stands first, so rounds would hide it.
+        # Rare answers first: Ray returns the first ones in the list, so rounds would hide them.
         references = [*self._members.references(), *self._next_answers()]
         owed = sum(request.round == self._round for request in self._requests.values())
         ready = self._connection.wait(references, POLL_S, max(1, owed))
