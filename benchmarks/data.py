@@ -126,14 +126,9 @@ def evaluations(paths: Sequence[Path]) -> tuple[pd.DataFrame, list[LeftOut]]:
 
 
 def _in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    order = [
-        "env",
-        "algo",
-        *(key for key in rows if key not in (*FIRST, *LAST)),
-        "seed",
-        "env_steps",
-    ]
-    same = rows[rows.astype({"seed": str}).duplicated(order, keep=False)]["run"].unique()
+    settings = [key for key in rows if key not in (*FIRST, *LAST)]
+    order = ["env", "algo", *settings, "seed", "env_steps"]
+    same = rows[rows.duplicated(order, keep=False)]["run"].unique()
     if len(same):
         raise BadInputError(f"the same settings and seed: {', '.join(same)}; leave out all but one")
     return rows.sort_values(order, key=lambda column: column.map(groups.sort_key))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
 import stat
 import tempfile
@@ -106,7 +105,7 @@ class TemporaryDirectory:
                 with suppress(FileNotFoundError), (directory / "lock").open("a") as file:
                     if try_lock(file.fileno()):
                         shutil.rmtree(directory, ignore_errors=True)
-            self.path = parent / f"{secrets.token_hex(4)}{suffix}"
+            self.path = parent / f"{os.urandom(4).hex()}{suffix}"
             lock = ExitStack()
             lock.callback(shutil.rmtree, self.path, ignore_errors=True)
             self.remove = weakref.finalize(self, lock.close)  # first: an interrupt may follow

@@ -56,7 +56,7 @@ CASES = {
         for name in ("sac", "td3", "xqc")
     },
     "td3, three updates a block": ("algo=td3", "env=hopper", "algo.policy_delay=3"),
-    "td3, normalised layers": ("algo=td3", "env=hopper", "net.activation=norm_relu"),
+    "td3, relu": ("algo=td3", "env=hopper", "net.activation=relu"),
     "td3, shards": ("algo=td3", "env=hopper", "learner.shards=3"),
     "ddpg": ("algo=ddpg", "env=pendulum"),
     "ddpg, a deeper critic": ("algo=ddpg", "env=hopper", "net.critic_hidden=[9,20,33]"),
