@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,14 +31,17 @@ class Contestant(NamedTuple):
 
 
 def contestants(
-    args: argparse.Namespace, own: Sequence[Contestant], baseline: str
+    args: argparse.Namespace,
+    own: Sequence[Contestant],
+    baseline: str,
+    peers: Mapping[str, str] = PEERS,
 ) -> list[Contestant]:
-    """Walle's `own`, the peers, and the system `baseline` with more learners.
+    """Walle's `own`, the peers with their packages, and the system `baseline` with more learners.
 
     Prints a line for each peer that cannot take part.
     """
     found = list(own)
-    for name, package in PEERS.items():
+    for name, package in peers.items():
         reason = why_absent(args.peers, (package,), "--peers")
         if reason:
             print(f"{name}: left out, {reason}", flush=True)

@@ -115,9 +115,10 @@ def peers(env_id: str, cores: list[int], options: argparse.Namespace) -> Iterato
         need = Need(options.peers, (package, "mujoco"), "--peers")
         return Entry(name, [Program(command, cores)], need=need)
 
-    for envs in (32, 64):
+    for envs in (32, 64, 256):
         yield entry(f"envpool-{envs}", "envpool", "envpool", envs=envs, threads=n)
-    yield entry("envpool-async", "envpool", "envpool", "--asynchronous", envs=64, threads=n)
+    for name, envs in (("envpool-async", 64), ("envpool-async-256", 256)):
+        yield entry(name, "envpool", "envpool", "--asynchronous", envs=envs, threads=n)
     for package, system, vectors in (
         ("stable-baselines3", "sb3", ("dummy", "subproc")),
         ("gymnasium", "gymnasium", ("sync", "async")),

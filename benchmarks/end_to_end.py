@@ -12,7 +12,8 @@ race    walle's default configuration next to the peers' recommended ones: secon
 
 walle             python -m walle.run; -overlapped with sampler.max_lag=1; -cold: nothing compiled;
                   -small with +experiment=small_minibatches (race)
-sb3, sbx          Stable-Baselines3 and SBX; -zoo: the Zoo's settings; -ours: walle's
+sb3, sbx          Stable-Baselines3 and SBX in one thread; -zoo: the Zoo's settings; -ours: walle's;
+                  -threads: N threads; -subproc: these and a process for each environment (rounds)
 sb3-cleanrl       CleanRL's settings, in SB3 (CleanRL is no library that could be installed)
 sample-factory    the nearest settings it has (rounds), its MuJoCo example (race)
 
@@ -72,7 +73,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     common.add_argument(
         "--cores", type=core_count, default=2, help="N: samplers, and what peers may use"
     )
-    common.add_argument("--threads", type=positive, default=1, help="torch's, in SB3")
     common.add_argument("--sample-factory", help="the python that has Sample Factory")
     common.add_argument("--json", type=Path, help="where to write everything")
     commands = parser.add_subparsers(dest="what", required=True)
@@ -112,13 +112,17 @@ def everyone(options: argparse.Namespace, cores: Sequence[int], directory: Path)
         program = Program(walle_run(settings, directory / name), cores, threads=None)
         yield Entry(name, [program], WalleRounds)
     same = lineup.same(options.samples, options.envs)
-    for name, library, settings in (
-        ("sb3", "sb3", same),
-        ("sbx", "sbx", same),
-        ("sb3-cleanrl", "sb3", lineup.cleanrl()),
-    ):
-        program = peer(options, library, settings, cores, seed=0, steps=FOREVER)
-        yield Entry(name, [program], need=needed(options, library))
+    rest = {"cores": cores, "seed": 0, "steps": FOREVER}
+    for library in ("sb3", "sbx"):
+        for name, threads, vector in (
+            (library, 1, "dummy"),
+            (f"{library}-threads", len(cores), "dummy"),
+            (f"{library}-subproc", len(cores), "subproc"),
+        ):
+            program = peer(options, library, same, threads=threads, vector=vector, **rest)
+            yield Entry(name, [program], need=needed(options, library))
+    program = peer(options, "sb3", lineup.cleanrl(), **rest)
+    yield Entry("sb3-cleanrl", [program], need=needed(options, "sb3"))
     told = lineup.sample_factory_same(options.samples)
     program = sample_factory(options, told, cores, directory, seed=0, steps=FOREVER)
     yield Entry("sample-factory", [program], need=needed(options, "sample-factory"))

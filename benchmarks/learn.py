@@ -1,4 +1,4 @@
-"""One PPO update: walle eager, compiled, with the peers' work, with learners; SB3; SBX; the floor.
+"""One PPO update: walle eager, compiled, with the peers' work, with learners; SB3; SBX; products.
 
     python benchmarks/learn.py --peers PEERS/bin/python --json learn.json
     python benchmarks/learn.py --minibatches 64 --widths 64 --repeats 5
@@ -11,9 +11,10 @@ All contestants
 exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
 ends before the first turn of a case. A contestant takes at least two turns of a case, and no more
 once its turns have lasted `--seconds` in all; a ratio is that of a turn, of which the table has the
-median and the range. The floor is the matrix products of the same gradient steps alone, by
-torch.mm. The peers need a separate environment (benchmarks/requirements.txt) and are left out
-without `--peers`. Each case is printed and written as soon as it is over.
+median and the range. `jax-scan` is the update in one compiled call: lax.scan over the minibatches
+of all epochs. `mkl` and `openblas` are the matrix products of the same gradient steps alone, by
+torch.mm and by NumPy. The peers need a separate environment (benchmarks/requirements.txt) and are
+left out without `--peers`. Each case is printed and written as soon as it is over.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ WORKER = ROOT / "benchmarks" / "learn_worker.py"
 FEWEST_TURNS = 2
 BASELINE, SAME = "walle-compiled", "walle-same"
 OWN = (
-    *(Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)),
+    *(Contestant(name, name) for name in ("mkl", "openblas", "walle-eager", BASELINE)),
     Contestant(SAME, BASELINE, same=True),
 )
+OTHERS = {**PEERS, "jax-scan": "jax"}
 RATIOS = {BASELINE: "times_walle_compiled", SAME: "times_walle_same"}
 
 
@@ -54,12 +56,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         processes = {
             contestant: stack.enter_context(
                 answering(
-                    args.peers if contestant.system in PEERS else sys.executable,
+                    args.peers if contestant.system in OTHERS else sys.executable,
                     WORKER,
                     contestant.learners,  # as many cores
                 )
             )
-            for contestant in contestants(args, OWN, BASELINE)
+            for contestant in contestants(args, OWN, BASELINE, OTHERS)
         }
         for width in args.widths:
             for minibatch in args.minibatches:
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = parser_of(__doc__)
-    add_peers(parser, "SB3 and SBX")
+    add_peers(parser, "SB3, SBX and JAX")
     parser.add_argument("--minibatches", type=positive, nargs="+", default=[64, 256, 1000, 4096])
     parser.add_argument("--widths", type=positive, nargs="+", default=[64, 256])
     parser.add_argument("--samples", type=positive, default=20_000)

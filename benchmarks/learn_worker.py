@@ -215,26 +215,123 @@ def sbx(case: dict[str, Any]) -> tuple[Update, Update]:
     return baseline(case, PPO, nn.tanh)
 
 
-def floor(case: dict[str, Any]) -> tuple[Update, Update]:
-    """The matrix products of the gradient steps, and nothing else."""
+def jax_scan(case: dict[str, Any]) -> tuple[Update, Update]:
+    """PPO's whole update in one compiled JAX function: lax.scan over minibatches and epochs."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from jax.lax import scan
+
+    steps, lanes = shape(case)
+    rows, size = steps * lanes, case["minibatch"]
+    whole = rows // size * size  # the last minibatch of an epoch can be smaller
+    sizes = (OBS, case["width"], case["width"])
+
+    def net(out: int, key: Any) -> list[Any]:
+        shapes = zip(sizes, (*sizes[1:], out), jax.random.split(key, 3), strict=True)
+        make = jax.nn.initializers.orthogonal()
+        return [(make(k, (n, m)), jnp.zeros(m)) for n, m, k in shapes]
+
+    def apply(layers: list[Any], x: Any) -> Any:
+        for w, b in layers[:-1]:
+            x = jnp.tanh(x @ w + b)
+        return x @ layers[-1][0] + layers[-1][1]
+
+    def log_prob(params: Any, obs: Any, action: Any) -> Any:
+        deviations = (action - apply(params["pi"], obs)) / jnp.exp(params["log_std"])
+        constant = 0.5 * ACTIONS * np.log(2 * np.pi)
+        return -0.5 * (deviations**2).sum(-1) - params["log_std"].sum() - constant
+
+    def loss(params: Any, batch: Any) -> Any:
+        obs, action, before, advantage, target = batch
+        ratio = jnp.exp(log_prob(params, obs, action) - before)
+        clipped = jnp.clip(ratio, 1 - CLIP, 1 + CLIP)
+        error = apply(params["v"], obs)[:, 0] - target
+        policy = -jnp.minimum(ratio * advantage, clipped * advantage).mean()
+        return policy + VALUE_WEIGHT * (error**2).mean()
+
+    adam = optax.chain(optax.clip_by_global_norm(MAX_NORM), optax.adam(RATE, eps=1e-5))
+
+    def step(state: Any, batch: Any) -> Any:
+        params, moments = state
+        moves, moments = adam.update(jax.grad(loss)(params, batch), moments)
+        return (optax.apply_updates(params, moves), moments), None
+
+    @jax.jit
+    def whole_update(state: Any, key: Any, obs: Any, action: Any, reward: Any) -> Any:
+        params = state[0]
+        values = apply(params["v"], obs)[..., 0]
+
+        def backwards(advantage: Any, at: Any) -> Any:
+            reward, value, after = at
+            advantage = reward + GAMMA * after - value + GAMMA * GAE_LAMBDA * advantage
+            return advantage, advantage
+
+        rewards = reward[:-1], values[:-1], values[1:]
+        advantages = scan(backwards, jnp.zeros(lanes), rewards, reverse=True)[1]
+        before = log_prob(params, obs[:-1], action[:-1])
+        columns = obs[:-1], action[:-1], before, advantages, advantages + values[:-1]
+        data = [x.reshape(rows, *x.shape[2:]) for x in columns]
+
+        def epoch(state: Any, key: Any) -> Any:
+            order = jax.random.permutation(key, rows)
+            minibatches = order[:whole].reshape(-1, size)
+            state, _ = scan(lambda s, m: step(s, [x[m] for x in data]), state, minibatches)
+            if whole < rows:
+                state, _ = step(state, [x[order[whole:]] for x in data])
+            return state, None
+
+        return scan(epoch, state, jax.random.split(key, case["epochs"]))[0]
+
+    keys = jax.random.split(jax.random.key(0))
+    params = {"pi": net(ACTIONS, keys[0]), "v": net(1, keys[1]), "log_std": jnp.zeros(ACTIONS)}
+    state = params, adam.init(params)
+    round_ = experience(steps + 1, lanes)
+
+    def update() -> None:
+        jax.block_until_ready(whole_update(state, keys[0], *round_))
+
+    return update, nothing
+
+
+def mkl(case: dict[str, Any]) -> tuple[Update, Update]:
+    """The matrix products of the gradient steps by torch, and nothing else."""
     import torch
 
     torch.set_num_threads(1)
+    return products(case, torch.randn, torch.empty, torch.mm)
+
+
+def openblas(case: dict[str, Any]) -> tuple[Update, Update]:
+    """The same products by NumPy."""
+    draw = np.random.default_rng(0).standard_normal
+
+    def randn(*shape: int) -> Any:
+        return draw(shape, dtype=np.float32)
+
+    def empty(*shape: int) -> Any:
+        return np.empty(shape, np.float32)
+
+    return products(case, randn, empty, np.matmul)
+
+
+def products(case: dict[str, Any], randn: Any, empty: Any, multiply: Any) -> tuple[Update, Update]:
+    """All products of an update's gradient steps, by `multiply(a, b, out=...)`."""
     rows, width = case["minibatch"], case["width"]
-    products = []
+    of_a_step = []
     for out in (ACTIONS, 1):
         for index, (k, n) in enumerate([(OBS, width), (width, width), (width, out)]):
-            x, w, g = torch.randn(rows, k), torch.randn(n, k), torch.randn(rows, n)
-            products.append((x, w.t(), torch.empty(rows, n)))
-            products.append((g.t(), x, torch.empty(n, k)))
+            x, w, g = randn(rows, k), randn(n, k), randn(rows, n)
+            of_a_step.append((x, w.T, empty(rows, n)))
+            of_a_step.append((g.T, x, empty(n, k)))
             if index:
-                products.append((g, w, torch.empty(rows, k)))
+                of_a_step.append((g, w, empty(rows, k)))
     count = case["epochs"] * -(-case["samples"] // rows)
 
     def update() -> None:
         for _ in range(count):
-            for a, b, out in products:
-                torch.mm(a, b, out=out)
+            for a, b, out in of_a_step:
+                multiply(a, b, out=out)
 
     return update, nothing
 
@@ -244,7 +341,9 @@ SYSTEMS: dict[str, Callable[[dict[str, Any]], tuple[Update, Update]]] = {
     "walle-compiled": walle,
     "sb3": sb3,
     "sbx": sbx,
-    "floor": floor,
+    "jax-scan": jax_scan,
+    "mkl": mkl,
+    "openblas": openblas,
 }
 
 if __name__ == "__main__":

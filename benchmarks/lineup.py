@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.answers import limits
 from benchmarks.programs import Need, Program, loop
 
 TASKS = (
@@ -68,12 +69,14 @@ def peer(
     *,
     seed: int,
     steps: int,
+    threads: int = 1,
+    vector: str = "dummy",
 ) -> Program:
     """Stable-Baselines3 or SBX with `settings`, one of the sets below."""
-    threads = options.threads
     case = {"library": library, "task": options.task, "steps": steps, "seed": seed}
-    words = json.dumps({**case, "threads": threads, **settings})
-    return Program(loop(options.peers, "ppo_training.py", words), cores, threads)
+    words = json.dumps({**case, "threads": threads, "vector": vector, **settings})
+    command = loop(options.peers, "ppo_training.py", words)
+    return Program(command, cores, threads, environ=limits(threads))
 
 
 def sample_factory(

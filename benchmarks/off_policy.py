@@ -1,4 +1,4 @@
-"""Off-policy updates a second: walle eager, compiled, with learners; SB3, SBX, floor; whole runs.
+"""Off-policy updates a second: walle eager, compiled, with learners; SB3; SBX; products; runs.
 
     python benchmarks/off_policy.py --peers PEERS/bin/python --json off_policy.json
     python benchmarks/off_policy.py --peers PEERS/bin/python --end-to-end 100000
@@ -9,7 +9,7 @@ cores as threads. With `--learners k` one learner takes minibatches of k shards,
 so on k times as many cores. XQC's peer is SBX's CrossQ, and SB3 is left out. All contestants of a
 case exist at the same time and take turns, so that a disturbance of the machine affects all;
 compiling ends before the first turn; a ratio is that of a turn, of which the table has the median
-and the range. The floor is the products of hidden layers alone. With `--end-to-end` SAC is trained
+and the range. `mkl` is the products of hidden layers alone. With `--end-to-end` SAC is trained
 on HalfCheetah from start to end, start-up and compiling included, by walle and by SB3, which take
 turns of some seconds. The peers need a separate environment (benchmarks/requirements.txt);
 without `--peers` they are left out.
@@ -43,7 +43,7 @@ from benchmarks.ratios import add_ratios, shown
 WORKER = ROOT / "benchmarks" / "off_policy_worker.py"
 BASELINE = "walle-compiled"
 UNIT = "times_walle"
-OWN = [Contestant(name, name) for name in ("floor", "walle-eager", BASELINE)]
+OWN = [Contestant(name, name) for name in ("mkl", "walle-eager", BASELINE)]
 ENV, STARTS = "HalfCheetah-v5", 5_000
 TURN_S = 10.0
 ON_PATH = {"PYTHONPATH": str(ROOT)}

@@ -155,7 +155,7 @@ def sbx(case: dict[str, Any]) -> tuple[Update, Update]:
     return baseline(case, sbx)
 
 
-def floor(case: dict[str, Any]) -> tuple[Update, Update]:
+def mkl(case: dict[str, Any]) -> tuple[Update, Update]:
     """The matrix products between hidden layers, and nothing else."""
     import torch
 
@@ -193,7 +193,7 @@ def sb3_run(case: dict[str, Any]) -> int:
 
 
 SYSTEMS: dict[str, Callable[[dict[str, Any]], tuple[Update, Update]]] = {
-    "floor": floor,
+    "mkl": mkl,
     "walle-eager": walle,
     "walle-compiled": walle,
     "sb3": sb3,

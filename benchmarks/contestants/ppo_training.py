@@ -2,9 +2,10 @@
 
     python ppo_training.py '{"library": "sbx", "task": "HalfCheetah-v5", "steps": 1000000, ...}'
 
-The settings are those of benchmarks/lineup.py, and library (sb3 or sbx), task, steps,
-seed, threads (torch's). After every round, learning included, it prints a line: steps, when it
-began and ended on the monotonic clock, steps in all, mean return of the last 100 episodes.
+The settings are those of benchmarks/lineup.py, and library (sb3 or sbx), task, steps, seed, threads
+(torch's), vector (dummy: environments in this process; subproc: a process each). After every round,
+learning included, it prints a line: steps, when it began and ended on the monotonic clock, steps in
+all, mean return of the last 100 episodes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 
 class Rounds(BaseCallback):
@@ -56,7 +57,8 @@ def main() -> int:
     """Trains with the settings of the command line."""
     case: dict[str, Any] = json.loads(sys.argv[1])
     torch.set_num_threads(case["threads"])
-    envs = DummyVecEnv([partial(monitored, case["task"])] * case["envs"])
+    vector = {"dummy": DummyVecEnv, "subproc": SubprocVecEnv}[case["vector"]]
+    envs = vector([partial(monitored, case["task"])] * case["envs"])
     normalized = VecNormalize(envs, gamma=case["ppo"]["gamma"])
     ppo = dict(case["ppo"])
     if case["linear_schedule"]:
