@@ -89,6 +89,7 @@ def study(
     table = seconds.rename("seconds").reset_index()
     table["percent"] = 100 * table["seconds"] / (end_s - start_s)
     table = table.sort_values(["process", "section"], ignore_index=True)
+    table = table.round({"seconds": 3, "percent": 1})
     texts = [f"Run {chosen.name}, {start_s:.4g} to {end_s:.4g} s."]
     points = window[["process", "section", "start_s", "end_s"]]
     return cli.Study(figure, table, texts, points, lambda: json.dumps(perfetto(chosen.name, spans)))

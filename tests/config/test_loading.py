@@ -214,8 +214,12 @@ def test_a_python_without_the_packages_is_told_in_one_line():
         ("env.kwargs.x=1", "walle: env.kwargs.x does not exist yet; add it: +env.kwargs.x=..."),
         (
             "logger=null",
-            "walle: Config group override must be a string or a list. Got NoneType: "
-            "give a group one of its options, as in logger=files or sampler=serial",
+            "walle: logger=null: give logger one of its options: files, tensorboard, wandb",
+        ),
+        (
+            "sampler=2",
+            "walle: sampler=2: give sampler one of its options: process, ray, serial; for a number "
+            "type sampler.n=2",
         ),
     ],
 )

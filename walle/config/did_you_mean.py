@@ -69,8 +69,16 @@ def explain(error: Exception) -> str | None:
         if names and names[-1].endswith((".yaml", ".yml")):
             return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
-        # for `GROUP=null` or `sampler=2`
-        return f"{error}: give a group one of its options, as in logger=files or sampler=serial"
+        *_, given = (
+            override.input_line
+            for frame, _ in walk_tb(error.__traceback__)
+            if hasattr(override := frame.f_locals.get("override"), "input_line")
+        )
+        group, _, value = given.partition("=")
+        options = sorted(path.stem for path in (config_directory() / group).glob("*.yaml"))
+        fix = f"give {group} one of its options: {', '.join(options)}"
+        number = f"; for a number type {group}.n={value}" if group in ("sampler", "learner") else ""
+        return f"{given}: {fix}{number}"
     if isinstance(error, ValueError) and str(error) == "badly formed help string":
         return f"Hydra {hydra.__version__} does not start on Python 3.14; use Python 3.11 to 3.13"
     if isinstance(error, (InterpolationResolutionError, GrammarParseError)):
