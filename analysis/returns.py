@@ -77,7 +77,8 @@ def study(
     if y is None and not evaluations and x == "steps":
         texts = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
     evaluations = evaluations or y == "eval" or bool(texts)
-    file, ended = ("eval", "evaluation") if evaluations else ("iterations", "episode")
+    kind = "evaluation" if evaluations else "episode"
+    file, none = "eval" if evaluations else "iterations", f"no {kind} has ended"
     y = ("return_mean" if evaluations else scores.TRAINING) if y in (None, "eval") else y
     lines: list[Line] = []
     for runs, key in ((sweep, by), (baseline, None)):
@@ -88,7 +89,9 @@ def study(
             groups.require(frame, column, y, file=file)
             mine = _lines(runs, key, frame, column, y, iqm=iqm)
             if not mine:
-                raise BadInputError(f"{y} is empty in every run: no {ended} has ended yet")
+                if y == scores.TRAINING:
+                    none = "not every lane has ended an episode"
+                raise BadInputError(f"{y} is empty in every run: {none} yet")
             lines += mine
     tasks = list(dict.fromkeys(line.task for line in lines))
     figure, (axes,) = labels.axes_of(tasks)

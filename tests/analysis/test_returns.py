@@ -212,7 +212,7 @@ def test_the_baseline_counts_identical_runs_once(tmp_path: Path, tasks_sweep: Pa
 def test_no_episode_has_ended(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=1)])
     (root / "0" / "episodes.csv").unlink()
-    with pytest.raises(BadInputError, match="no episode has ended yet"):
+    with pytest.raises(BadInputError, match="not every lane has ended an episode yet"):
         returns.study(load(root))
 
 

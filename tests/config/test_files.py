@@ -33,4 +33,6 @@ def test_the_help_has_the_comments_of_the_settings_that_were_chosen():
     text = help_text(["algo=sac", "env=hopper", "--help"])
     assert "Settings of algo=sac" in text
     assert "Settings of env=hopper" in text
+    assert "frame_skip: 1 " in text  # of conf/env/gym.yaml, which hopper.yaml starts from
+    assert "Settings of env/tuned=hopper-ppo" in help_text(["env=hopper"])
     assert "algo=ppo" not in text.partition("Settings (conf/config.yaml)")[2]
