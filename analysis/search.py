@@ -141,7 +141,7 @@ def best_settings(search: StoredSearch) -> tuple[str, list[str]]:
     if file.is_file():
         use = f"python -m walle.run --config-dir {search.home} +experiment=best"
         text = f"{file} holds these settings. Use them with `{use}`, or copy the file to "
-        return file.read_text(encoding="utf-8"), [f"{text}conf/experiment/ beside you."]
+        return file.read_text(encoding="utf-8"), [f"{text}conf/experiment/ in your directory."]
     lines = [f"{key}: {_shown(value)}\n" for key, value in search.best.params.items()]
     return "".join(lines), ["The directory of a launcher has them as an experiment."]
 

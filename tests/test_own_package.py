@@ -180,7 +180,7 @@ class Ant:
     ("name", "said"),
     [
         ("tests.test_own_package:Ant", r"it is not called: derive Ant from gymnasium.Env$"),
-        ("no_such_module:Ant", "there is no module no_such_module beside you"),
+        ("no_such_module:Ant", "there is no module no_such_module in this directory"),
         ("corridor.environment:Coridor", "environment has no Coridor; did you mean 'Corridor'"),
         ("tests.test_own_package:Nothing", "tests.test_own_package has no Nothing; "),
         ("corridor.environment:Corridor-v7", "Environment `Corridor` doesn't exist.$"),

@@ -88,7 +88,7 @@ def test_structured_observations_are_flattened():
     ("spec", "message"),
     [
         (EnvSpec("HalfCheeta-v5"), "HalfCheetah"),
-        (EnvSpec("no.such.module:X-v0"), "there is no module no beside you"),
+        (EnvSpec("no.such.module:X-v0"), "there is no module no in this directory"),
         (EnvSpec("HalfCheetah-v5", {"nonsense": 1}), "nonsense"),
         (EnvSpec("tests.toy:Tupled-v0"), r"actions Tuple\("),
     ],

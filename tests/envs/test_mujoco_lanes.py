@@ -167,7 +167,7 @@ def test_bad_models_are_named(tmp_path, xml, message):
         ({"id": "CartPole-v1"}, "neither a walle Robot nor one of Ant-v5, HalfCheetah-v5"),
         ({"id": "Hopper-v5", "kwargs": {"render_mode": "human"}}, "do not draw.*render_mode"),
         ({"id": "Hoper-v5"}, "Hoper"),
-        ({"id": "no.such.module:X-v0"}, "there is no module no beside you"),
+        ({"id": "no.such.module:X-v0"}, "there is no module no in this directory"),
     ],
 )
 def test_what_the_backend_cannot_run_is_refused_with_the_reason(spec, message):

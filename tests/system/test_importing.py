@@ -28,8 +28,12 @@ def test_it_is_the_object_of_that_name(module):
 @pytest.mark.parametrize(
     ("text", "path", "said"),
     [
-        ("", "nowhere_at_all:X", "there is no module nowhere_at_all beside you, on PYTHONPATH or"),
-        ("", "nowhere_at_all.deeper:X", "there is no module nowhere_at_all beside you"),
+        (
+            "",
+            "nowhere_at_all:X",
+            "there is no module nowhere_at_all in this directory, on PYTHONPATH",
+        ),
+        ("", "nowhere_at_all.deeper:X", "there is no module nowhere_at_all in this directory"),
         ("class Mine: pass", "{}:Mien", r"has no Mien; did you mean 'Mine'\?"),
         ("class Mine: pass", "{}:Mine", "Mine lacks act, learn; look there"),
         ("import not_installed_here", "{}:Mine", "importing own_.* needs not_installed_here"),

@@ -79,8 +79,8 @@ def import_module_of(key: str, path: str) -> ModuleType:
             raise ConfigError(f"{where} needs a package: pip install {install}") from None
         if error.name and f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(
-                f"{where}: there is no module {error.name} beside you, on PYTHONPATH or among the "
-                "installed packages"
+                f"{where}: there is no module {error.name} in this directory, on PYTHONPATH "
+                "or among the installed packages"
             ) from None
         raise ConfigError(f"{where}: importing {module_name} needs {error.name}") from error
     except Exception as error:  # a module's own code may raise anything
