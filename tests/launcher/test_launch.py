@@ -210,7 +210,7 @@ def test_a_terminal_shows_a_table(app):
     assert launcher.wait(timeout=20) == 0
     assert "job=0" in text
     assert "running" in text
-    assert "1 of 2 ended, 0 wait, about" in text
+    assert "1 of 2 ended, about" in text
 
 
 def test_ctrl_c_while_planning_is_no_traceback(app):

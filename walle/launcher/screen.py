@@ -118,7 +118,7 @@ class Screen:
             rows.append(Row(job.num, job.label, cores, "running", progress, left_s))
         table = job_table([*self._recent, *rows])
         left_s_of = {row.num: row.remaining_s for row in rows}
-        table.caption = self.progress_text(left_s_of, waiting, f", {waiting} wait")
+        table.caption = self.progress_text(left_s_of, waiting, f", {waiting} wait" * bool(waiting))
         self._live.update(table, refresh=True)
 
     def stop(self, message: str) -> None:
