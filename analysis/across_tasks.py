@@ -82,7 +82,7 @@ main = cli.command("across_tasks", study, __doc__, FLAGS)
 def score_matrices(
     sweep: Sweep, by: str, y: str | None = None
 ) -> tuple[list[str], dict[str, stats.FloatArray], str]:
-    """The tasks with scores; scores [runs, tasks] of each entry with returns in all; the source.
+    """Tasks with scores; scores [runs, tasks] of entries with returns in every task; the source.
 
     An entry is a value of `by`, together with whatever else runs differ in besides the task and the
     seed. Entries that learnt the same are merged. If a task has more runs than another, its further

@@ -6,8 +6,8 @@
 Differences (B - A) and ratios (B / A) have 95% intervals, per task and overall; beside them stands
 the probability that a run of B is better than one of A. Final scores are evaluations at the end, if
 all runs have one, else returns in training over the same steps. Runs of the same seed are paired if
-learning shares the seed: with the same algorithm, network and environment. Speeds are compared as
-speedups are: within blocks if the launcher measured in blocks.
+algorithm, network and environment are the same. Speeds are compared as speedups are: within blocks
+if the launcher measured in blocks.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ def _read(file: Path) -> pd.DataFrame:
 
 def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
     """With `task`, `core_h` and `label`: the algorithm, and its settings if several occur."""
-    label = rows["algo"].astype(str).str.upper()
+    label = rows["algo"].astype(str).str.upper().str.replace("_", "-")
     for key in [name for name in map(str, rows) if name not in (*FIRST, *LAST)]:
         varies = rows.groupby("algo")[key].transform("nunique") > 1
         label += (f", {key.split('.')[-1]} " + rows[key].astype(str)).where(varies, "")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 CONF = ROOT / "conf"
 LAUNCHER = ROOT / "walle" / "launcher" / "settings.py"
+WALLE_LAUNCHER = CONF / "hydra" / "launcher" / "walle.yaml"
 GROUPS = {
     "algo": "Algorithms",
     "env": "Environments",
@@ -60,7 +61,8 @@ def launcher_settings() -> list[Setting]:
     for group, name in nested.items():
         own = _fields(text.partition(f"class {name}")[2].partition("@dataclass")[0])
         rows += [one._replace(key=f"{group}.{one.key}") for one in own]
-    return rows
+    set_by_walle = {one.key: one.default for one in settings_of(WALLE_LAUNCHER)}
+    return [one._replace(default=set_by_walle.get(one.key, one.default)) for one in rows]
 
 
 def _fields(text: str) -> list[Setting]:

@@ -347,7 +347,7 @@ class Progress:
                 print(self.doing(), flush=True)
 
     def look(self, env_steps: int) -> None:
-        """Shows on the bar at once what the agent does after so many steps."""
+        """Shows the steps and what the agent is doing on the bar, at once."""
         if self._kind == "bar":
             self._bar.update(self._task, completed=env_steps, description=self.doing())
 
@@ -368,7 +368,7 @@ class Progress:
             print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
 
     def close(self) -> None:
-        """Leaves the bar on the terminal, in its normal state."""
+        """Stops the bar; it stays on the terminal, which is as before."""
         self._closed.set()
         if self._kind != "quiet":
             self._watcher.join()

@@ -11,6 +11,7 @@ from traceback import walk_tb
 from typing import Any
 
 import hydra
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
@@ -69,11 +70,8 @@ def explain(error: Exception) -> str | None:
         if names and names[-1].endswith((".yaml", ".yml")):
             return f"{names[-1]} is not UTF-8 ({error}); save it in that encoding"
     if isinstance(error, ValueError) and str(error).startswith("Config group override"):
-        *_, given = (
-            override.input_line
-            for frame, _ in walk_tb(error.__traceback__)
-            if hasattr(override := frame.f_locals.get("override"), "input_line")
-        )
+        locals_ = (frame.f_locals.values() for frame, _ in walk_tb(error.__traceback__))
+        *_, given = (str(v.input_line) for vs in locals_ for v in vs if isinstance(v, Override))
         group, _, value = given.partition("=")
         options = sorted(path.stem for path in (config_directory() / group).glob("*.yaml"))
         fix = f"give {group} one of its options: {', '.join(options)}"

@@ -1,4 +1,4 @@
-"""Observations that hold images, as rows of bytes; spaces as the values of a checkpoint."""
+"""Observations that hold images, as rows of bytes; spaces as data for checkpoints."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ActingPolicy(Protocol):
         """The distribution at observations [..., O]: [..., D]."""
 
     def acting(self, params: Params, rows: int) -> Forward:
-        """[rows, O] -> parameters [rows, H], its memory allocated once."""
+        """[rows, O] -> parameters [rows, H]; allocates its buffer once."""
 
     def distribution(self, params: Params, dist_params: Tensor) -> Tensor:  # noqa: ARG002
         """The distribution [..., D] of parameters [..., H]; by default they are the same."""
@@ -125,7 +125,7 @@ class MLPPolicy(ActingPolicy):
         act: Activation,
         own: OwnNet | None = None,
     ) -> None:
-        """A policy of A = `action_dim` action entries and `obs_dim` inputs, or features of `own`.
+        """A policy from `obs_dim` inputs, or from features of `own`, to A = `action_dim` entries.
 
         `hidden` are the widths of the hidden layers, and `act` is the function between layers.
         """

@@ -39,7 +39,7 @@ _WORKERS = (
 
 
 def keep_processes() -> None:
-    """Makes this process's exit end all processes that it starts; a second call does nothing."""
+    """At exit, ends all processes that this process started; a second call does nothing."""
     if os.environ.get(RUN_MARK, "").startswith(f"{os.getpid()}-"):
         return
     process_tree.adopt_orphans()

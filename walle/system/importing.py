@@ -21,10 +21,13 @@ TRUST = "use trust=True (in a command line trust=true)"
 # By module: how the ids that it registers start, and what to install.
 _ID_PACKAGES = {
     "ale_py": ("ALE/", "ale-py opencv-python-headless"),
-    "shimmy": ("dm_control/", "'shimmy[dm-control]'"),
+    "shimmy": ("dm_control/", "'shimmy[dm-control]' 'mujoco<4'"),
     "minigrid": ("MiniGrid- BabyAI-", "minigrid"),
-    "gymnasium_robotics": ("Fetch Hand Adroit Franka PointMaze AntMaze", "gymnasium-robotics"),
-    "metaworld": ("Meta-World/", "metaworld"),
+    "gymnasium_robotics": (
+        "Fetch Hand Adroit Franka PointMaze AntMaze",
+        "gymnasium-robotics 'mujoco<4'",
+    ),
+    "metaworld": ("Meta-World/", "metaworld 'mujoco<4'"),
     "minatar": ("MinAtar/", "minatar"),
 }
 

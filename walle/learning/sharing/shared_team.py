@@ -92,9 +92,9 @@ class Barrier:
     """A point at which every learner waits until all have arrived; picklable to a child process.
 
     Each learner has a POSIX semaphore in shared memory, which the others raise when they arrive.
-    Semaphores order memory: after the wait, all read what each wrote before it. Waiting spins
+    Semaphores order memory: after the wait, all see what any of them wrote before. Waiting spins
     briefly, because learners with equal shares arrive within microseconds, and then sleeps, so that
-    more learners than cores do not hold each other up. `native/shards.hpp` waits in the same way.
+    learners do not hold each other up on few cores. `native/shards.hpp` waits in the same way.
 
     Attributes:
         distance: bytes from one learner's semaphore to the next: a line of the processor's cache.
