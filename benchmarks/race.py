@@ -339,7 +339,9 @@ def cell(seconds: float | None, base: float | None = None) -> str:
 
 def best_peers(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float]) -> list[str]:
     """A sentence for each return: walle, the quickest peer, the ratio."""
-    sentences = []
+    sentences: list[str] = []
+    if all(name.startswith(BASELINE) for name in found):
+        return sentences
     for r in returns:
         medians = {name: row["to_return"][str(r)]["median_s"] for name, row in found.items()}
         peers = {n: s for n, s in medians.items() if s and not n.startswith(BASELINE)}

@@ -63,8 +63,9 @@ def test_the_table_and_what_it_comes_to():
     assert sentences == [
         "return 1,000: walle 5.0 s; the quickest peer, sb3, 30.0 s, 6.00 times that"
     ]
-    alone = {"walle": found["walle"]}
-    assert best_peers(alone, [1000]) == ["return 1,000: walle 5.0 s; no peer reached it"]
+    slow = {"walle": found["walle"], "sb3": {"to_return": {"1000": {"median_s": None}}}}
+    assert best_peers(slow, [1000]) == ["return 1,000: walle 5.0 s; no peer reached it"]
+    assert best_peers({"walle": found["walle"]}, [1000]) == []
     assert "-" in table({"sb3": found["sb3"]}, [1000, 2000], 100)
 
 
