@@ -17,10 +17,10 @@ COLLECTING = {
     "limit": "`mj_step` from Python",
     "walle": "walle",
     "one-sampler": "walle, one sampler",
-    "envpool-32": "EnvPool, 32 environments, the same torch policy",
-    "envpool-64": "EnvPool, 64 environments",
-    "envpool-async": "EnvPool, asynchronous",
-    "sb3-subproc": "Stable-Baselines3, SubprocVecEnv of 8",
+    "envpool-64": "EnvPool, 64 environments, the same torch policy",
+    "envpool-256": "EnvPool, 256 environments",
+    "envpool-async-256": "EnvPool, asynchronous, 256 environments",
+    "sb3-dummy": "Stable-Baselines3, DummyVecEnv of 8",
 }
 REPLAY = {
     "floor": "the products of hidden layers alone, by `torch.mm`",
@@ -37,10 +37,10 @@ ROUNDS = {
     "sb3-cleanrl": "Stable-Baselines3, CleanRL's hyperparameters",
 }
 RACE_OF_WALLE = {
-    "walle": "version 0.2, minibatches of 64",
+    "walle": "the default",
     "walle-overlapped": "the same, overlapped",
-    "walle-wide": "version 0.2, minibatches of 1,024",
-    "walle-cold": "minibatches of 64, an empty cache of compiled learners",
+    "walle-cold": "the default, an empty cache of compiled learners",
+    "walle-small": "minibatches of 64",
 }
 RACE = {
     "walle": "walle",
@@ -76,13 +76,11 @@ def spread(values, digits):
 def learning():
     for case in measured("learn")["cases"]:
         s = {name: result["seconds"] for name, result in case["results"].items()}
-        same, default = s["walle-same"], s["walle-compiled"]
+        same, peers = s["walle-same"], ("jax-scan", "sbx", "sb3")
         yield row(
             f"{case['width']}x{case['width']}, {case['minibatch']:,}",
             f"{statistics.median(same):.3f} s ({spread(same, 3)})",
-            *(ratio(s[name], same) for name in ("sbx", "sb3", "walle-compiled")),
-            ratio(s["walle-eager"], default),
-            ratio(s["floor"], same),
+            *(ratio(s[name], same) for name in (*peers, "walle-compiled", "mkl", "openblas")),
         )
 
 
