@@ -77,8 +77,7 @@ def study(
     if y is None and not evaluations and x == "steps":
         texts = scores.evaluations_first([sweep] if baseline is None else [sweep, baseline])
     evaluations = evaluations or y == "eval" or bool(texts)
-    kind = "evaluation" if evaluations else "episode"
-    file, none = "eval" if evaluations else "iterations", f"no {kind} has ended"
+    file, ended = ("eval", "evaluation") if evaluations else ("iterations", "episode")
     y = ("return_mean" if evaluations else scores.TRAINING) if y in (None, "eval") else y
     lines: list[Line] = []
     for runs, key in ((sweep, by), (baseline, None)):
@@ -89,9 +88,8 @@ def study(
             groups.require(frame, column, y, file=file)
             mine = _lines(runs, key, frame, column, y, iqm=iqm)
             if not mine:
-                if y == scores.TRAINING:
-                    none = "not every lane has ended an episode"
-                raise BadInputError(f"{y} is empty in every run: {none} yet")
+                lacking = "not every lane has" if y == scores.TRAINING else "no run has"
+                raise BadInputError(f"{y} is empty in every run: {lacking} ended an {ended} yet")
             lines += mine
     tasks = list(dict.fromkeys(line.task for line in lines))
     figure, (axes,) = labels.axes_of(tasks)

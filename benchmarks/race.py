@@ -339,19 +339,19 @@ def cell(seconds: float | None, base: float | None = None) -> str:
 
 def best_peers(found: Mapping[str, Mapping[str, Any]], returns: Sequence[float]) -> list[str]:
     """A sentence for each return: walle, the quickest peer, the ratio."""
-    sentences: list[str] = []
-    if all(name.startswith(BASELINE) for name in found):
-        return sentences
+    sentences = []
     for r in returns:
         medians = {name: row["to_return"][str(r)]["median_s"] for name, row in found.items()}
-        peers = {n: s for n, s in medians.items() if s and not n.startswith(BASELINE)}
+        peers = {name: s for name, s in medians.items() if not name.startswith(BASELINE)}
         ours = medians.get(BASELINE)
-        if not ours:
+        if not ours or not peers:
             continue
-        if not peers:
+        best = min(
+            (name for name in peers if peers[name]), key=lambda name: peers[name], default=""
+        )
+        if not best:
             sentences.append(f"return {r:,.0f}: {BASELINE} {ours:.1f} s; no peer reached it")
             continue
-        best = min(peers, key=lambda name: peers[name])
         sentences.append(
             f"return {r:,.0f}: {BASELINE} {ours:.1f} s; the quickest peer, {best}, "
             f"{peers[best]:.1f} s, {peers[best] / ours:.2f} times that"

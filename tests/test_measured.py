@@ -23,7 +23,7 @@ COLLECTING = {
     "sb3-dummy": "Stable-Baselines3, DummyVecEnv of 8",
 }
 REPLAY = {
-    "floor": "the products of hidden layers alone, by `torch.mm`",
+    "mkl": "the products of hidden layers alone, by `torch.mm`",
     "walle-compiled": "walle, compiled",
     "sbx": "SBX",
     "walle-eager": "walle, eager",

@@ -79,18 +79,13 @@ def help_text(arguments: Sequence[str] = ()) -> str:
         f"Settings (conf/config.yaml):\n{(conf / 'config.yaml').read_text().rstrip()}",
     ]
     chosen = {group: given.get(group, option) for group, option in defaults.items()}
-    for group, option in (*chosen.items(), ("env/tuned", f"{chosen['env']}-{chosen['algo']}")):
+    tuned = "env/tuned", f"{chosen['env']}-{chosen['algo']}"
+    for group, option in dict.fromkeys((*chosen.items(), ("env", "gym"), tuned)):
         file = conf / group / f"{option}.yaml"
-        text = file.read_text().rstrip() if file.exists() else ""
-        base = re.search(r"^defaults: \[(\w+), _self_\]", text, re.MULTILINE)
-        parts += [_with_head(conf / group / f"{base[1]}.yaml")] if base else []
-        parts += [_with_head(file)] if text else []
+        if file.exists():
+            head = f"Settings of {group}={option} (conf/{group}/{file.name})"
+            parts.append(f"{head}:\n{file.read_text().rstrip()}")
     return "\n\n".join(parts)
-
-
-def _with_head(file: Path) -> str:
-    place = file.relative_to(config_directory())
-    return f"Settings of {place.parent}={file.stem} (conf/{place}):\n{file.read_text().rstrip()}"
 
 
 def sweep_questions(arguments: Sequence[str] = ()) -> dict[str, str]:
