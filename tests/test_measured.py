@@ -1,4 +1,4 @@
-"""Tables of docs/results.md and docs/collection.md say what benchmarks wrote."""
+"""Tables of docs/results.md, collection.md and sixteen_cores.md say what benchmarks wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "".join(
     (ROOT / "docs" / f"{page}.md").read_text()
-    for page in ("results", "notes/results", "collection")
+    for page in ("results", "notes/results", "collection", "sixteen_cores")
 )
 COLLECTING = {
     "limit": "`mj_step` from Python",
@@ -21,6 +21,14 @@ COLLECTING = {
     "envpool-256": "EnvPool, 256 environments",
     "envpool-async-256": "EnvPool, asynchronous, 256 environments",
     "sb3-dummy": "Stable-Baselines3, DummyVecEnv of 8",
+}
+COLLECTING_ON_16 = {
+    "limit": "`mj_step` from Python, 16 processes",
+    "walle": "walle",
+    "one-sampler": "walle, one sampler",
+    "envpool-256": "EnvPool, 256 environments",
+    "envpool-async": "EnvPool, asynchronous, 64 environments",
+    "envpool-async-256": "EnvPool, asynchronous, 256 environments",
 }
 REPLAY = {
     "mkl": "the products of hidden layers alone, by `torch.mm`",
@@ -132,6 +140,35 @@ def physics():
         yield row(task, loaded, *ways)
 
 
+def sixteen_collecting():
+    (rates,) = measured("sixteen_cores_collect")["steps_per_s"].values()
+    for name, title in COLLECTING_ON_16.items():
+        mine = rates[name]
+        middle = f"{statistics.median(mine):,.0f}"
+        yield row(title, middle, spread(mine, 0), ratio(rates["walle"], mine))
+
+
+def sixteen_learning():
+    for case in measured("sixteen_cores_learn")["cases"]:
+        s = {name: result["seconds"] for name, result in case["results"].items()}
+        one = s["walle-compiled"]
+        yield row(
+            f"{case['width']}x{case['width']}, {case['minibatch']:,}",
+            f"{statistics.median(one):.3f}",
+            *(ratio(one, s[f"walle-{n}-learners"]) for n in (2, 4, 8, 16)),
+        )
+
+
+def sixteen_rounds():
+    sections = measured("sixteen_cores_humanoid")["rounds"]["20480"]["sections"]
+    s = {name: section["seconds"] for name, section in sections.items()}
+    for setting, whole in s["whole round"].items():
+        collect = s["samplers' work, mean"][setting] + s["waiting for the last one"][setting]
+        learn = s["values and gradients"][setting]
+        gain = s["whole round"]["1 x 1"] / whole
+        yield row(setting, f"{collect:.2f}", f"{learn:.3f}", f"{whole:.2f}", f"{gain:.1f}")
+
+
 def race():
     yield from racers("race", RACE)
 
@@ -162,17 +199,21 @@ def each(values, digits=1):
 
 
 @pytest.mark.parametrize(
-    "table", [learning, replay, rounds, collecting, other_tasks, physics, race, race_of_walle]
+    "table",
+    [
+        *(learning, replay, rounds, collecting, other_tasks, physics, race, race_of_walle),
+        *(sixteen_collecting, sixteen_learning, sixteen_rounds),
+    ],
 )
 def test_every_row_of_the_page_was_measured(table):
     lines = list(table())
-    assert len(lines) >= 4
+    assert len(lines) >= 3
     assert [line for line in lines if line not in RESULTS] == []
 
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 12
+    assert len(files) == 16
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")

@@ -35,3 +35,10 @@ def rebuild(like: Tree, values: Iterator[Any]) -> Tree:
 def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
     """Named tuples of the same structure, with `function` applied to every leaf."""
     return rebuild(tree, map(function, leaves(tree)))
+
+
+def replaced(record: Tree, **fields: Any) -> Tree:
+    """`record._replace(**fields)`, for functions to compile: Torch 2.11 returns () for that."""
+    old: Any = record
+    made: Tree = type(old)(**{**old._asdict(), **fields})
+    return made

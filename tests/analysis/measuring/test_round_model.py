@@ -240,7 +240,7 @@ def test_sixteen_cores_took_what_the_pages_say_and_at_most_the_stated_error_long
     planned = rows.dropna(subset="planned_round_s")
     longer = planned["round_s"] / planned["planned_round_s"]
     assert longer.between(1 / (1 + round_model.ERROR_MANY), 1 + round_model.ERROR_MANY).all()
-    page = (MEASURED.parents[1] / "docs" / "scaling.md").read_text()
+    page = (MEASURED.parents[1] / "docs" / "sixteen_cores.md").read_text()
     for (env, samplers), group in rows.groupby(["env", "sampler.n"]):
         seconds = group[["collect_s", "learn_s", "round_s"]].median()
         cells = " | ".join(f"{value:.2f}" for value in seconds)

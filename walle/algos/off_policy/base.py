@@ -21,7 +21,7 @@ from walle.learning.adam import AdamSettings, TrainState, adam_step
 from walle.learning.replay import Replay, Transitions, row_width
 from walle.learning.sharing.team import ALONE, Team
 from walle.learning.step import Divisible, Stage, Updates, gradient_of
-from walle.learning.trees import leaves, rebuild
+from walle.learning.trees import leaves, rebuild, replaced
 from walle.nets.factory import NetSettings
 from walle.nets.normalize import ObservationNormalizer
 from walle.system.machine import memory_bytes
@@ -366,7 +366,7 @@ class ContinuousOffPolicy(OffPolicy):
 
     def critic_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
         """Moves the critics along the gradient [Q]."""
-        return state._replace(critic=self.adam_step(state.critic, grad)), numbers
+        return replaced(state, critic=self.adam_step(state.critic, grad)), numbers
 
     @property
     def policy_vector(self) -> Tensor:

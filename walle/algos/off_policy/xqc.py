@@ -37,6 +37,7 @@ from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.replay_updates import NativeUpdates
 from walle.learning.step import Stage, gradient_of
+from walle.learning.trees import replaced
 from walle.nets.factory import NetSettings
 from walle.nets.normalize import RewardNormalizer
 from walle.nets.normed import MOMENTUM, NormedMLPs
@@ -172,7 +173,8 @@ class XQC(SAC):
     def critic_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
         """Moves the critics along the gradient [Q], their running moments and the slow copy."""
         critic = _projected(self.normed_critic, self.adam_step(state.critic, grad))
-        after = state._replace(
+        after = replaced(
+            state,
             critic=critic,
             critic_target=torch.lerp(state.critic_target, critic.vector, self.settings.tau),
             critic_moments=_moved(state.critic_moments, numbers[2:]),
@@ -196,7 +198,8 @@ class XQC(SAC):
     def policy_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
         """Moves the policy along the gradient [P], its running moments and the temperature."""
         delay = self.updates_per_block
-        after = state._replace(
+        after = replaced(
+            state,
             policy=_projected(self.normed_policy, self.adam_step(state.policy, grad, delay)),
             log_temperature=self.temperature_step(state.log_temperature, numbers[1]),
             policy_moments=_moved(state.policy_moments, numbers[3:]),
@@ -219,7 +222,7 @@ class XQC(SAC):
 
 
 def _projected(nets: NormedMLPs, part: TrainState) -> TrainState:
-    return part._replace(vector=nets.project(part.vector))
+    return replaced(part, vector=nets.project(part.vector))
 
 
 def _moved(moments: Tensor, seen: Tensor) -> Tensor:
