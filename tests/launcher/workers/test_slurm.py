@@ -87,6 +87,17 @@ def test_without_slurm_one_line_says_what_is_missing(app):
     assert not (app.out / "manifest.json").exists()
 
 
+def test_a_slurm_that_does_not_answer_leaves_no_sweep(app, pretended):
+    (pretended / "sinfo").write_text("#!/bin/bash\necho 'sinfo: fatal: no server' >&2; exit 1")
+    code, output = app.run("job=0,1", "hydra.launcher.backend=slurm")
+    assert code == 2
+    assert output == (
+        "hydra.launcher.backend=slurm: no answer (sinfo -h: sinfo: fatal: no server): start the "
+        "sweep on a login node of the cluster, or leave the backend local\n"
+    )
+    assert not app.out.exists()
+
+
 @pytest.mark.parametrize(
     ("settings", "of_slurm", "reason"),
     [

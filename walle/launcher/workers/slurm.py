@@ -35,16 +35,19 @@ class SlurmError(BackendError):
 
 
 def check(partition: str | None) -> None:
-    """Raises `SlurmError` unless Slurm's commands are there, and the cluster has the partition."""
+    """Raises `SlurmError` unless Slurm answers here, and the cluster has the partition."""
+    where = "start the sweep on a login node of the cluster, or leave the backend local"
     if absent := [name for name in NEEDED if shutil.which(name) is None]:
         raise SlurmError(
             f"hydra.launcher.backend=slurm needs Slurm's commands, and {', '.join(absent)} cannot "
-            "be found: start the sweep on a login node of the cluster, or leave the backend local"
+            f"be found: {where}"
         )
-    if partition is None:
-        return
-    known = sorted(set(_call("sinfo", "-h", "-o", "%R").split()))
-    if unknown := [name for name in partition.split(",") if name not in known]:
+    try:
+        known = sorted(set(_call("sinfo", "-h", "-o", "%R").split()))
+    except SlurmError as error:
+        raise SlurmError(f"hydra.launcher.backend=slurm: no answer ({error}): {where}") from None
+    asked = [] if partition is None else partition.split(",")
+    if unknown := [name for name in asked if name not in known]:
         raise SlurmError(
             f"hydra.launcher.slurm.partition={partition}: the cluster has no "
             f"partition {unknown[0]}; choose among {', '.join(known)}"
