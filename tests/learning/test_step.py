@@ -20,7 +20,7 @@ from walle.learning.step import (
     minibatches,
     take_step,
 )
-from walle.learning.trees import leaves
+from walle.learning.trees import leaves, replaced
 
 
 class Data(NamedTuple):
@@ -345,3 +345,15 @@ def test_importing_the_agent_or_a_sampler_loads_no_compiler_and_no_library_for_f
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_a_compiled_function_returns_the_record_with_its_new_field():
+    start = TrainState.start(torch.zeros(2))
+
+    def moved(state):
+        return replaced(state, vector=state.vector + 1)
+
+    after = torch.compile(moved, backend="eager")(start)
+    assert type(after) is TrainState
+    assert after.vector.tolist() == [1, 1]
+    assert len(after) == len(start)
