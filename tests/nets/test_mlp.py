@@ -163,6 +163,11 @@ def test_hidden_weights_are_orthogonal(generator):
     torch.testing.assert_close(weight @ weight.T, 2 * torch.eye(8), atol=1e-5, rtol=0)
 
 
+def test_only_the_critic_has_normalised_layers():
+    assert activation("critic_norm_relu") is torch.relu
+    assert activation("critic_norm_relu", critic=True) is activation("norm_relu")
+
+
 def test_unknown_activation_names_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'tanh'"):
         activation("tahn")

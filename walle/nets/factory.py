@@ -181,7 +181,8 @@ class NetSettings(NamedTuple):
             own_critic: Critic = self.networks.critic(self.own.settings, width, space)
             return own_critic
         width, own, _ = self.inputs(spaces, critic=True)
-        return Critic(width, self.critic_hidden, activation(self.activation), own)
+        layers = (self.critic_hidden, activation(self.activation, critic=True))
+        return Critic(width, *layers, own)
 
     def q_functions(
         self, spaces: HasSpaces, actions: int, count: int, outputs: int = 1
@@ -190,7 +191,7 @@ class NetSettings(NamedTuple):
         from walle.nets.critics import QFunctions
 
         width, own, _ = self.inputs(spaces, critic=True)
-        layers = (self.critic_hidden, activation(self.activation))
+        layers = (self.critic_hidden, activation(self.activation, critic=True))
         return QFunctions(width, actions, *layers, count, own, outputs)
 
 
@@ -216,7 +217,8 @@ class PolicySpec(NamedTuple):
         if self.kind == "stochastic" and net.own is not None and net.networks:
             return net.networks.policy(net.own.settings, obs_dim, space)
         width, own, encoder = net.inputs(self)
-        layers = (net.policy_hidden, activation(net.activation))
+        is_values = self.kind == "epsilon_greedy"
+        layers = (net.policy_hidden, activation(net.activation, critic=is_values))
         if self.kind != "stochastic":
             from walle.nets import replay_policies as replay
 

@@ -39,17 +39,18 @@ ACTIVATIONS: dict[str, Activation] = {
     "silu": functional.silu,
     "gelu": functional.gelu,
     "norm_relu": norm_relu,
+    "critic_norm_relu": torch.relu,  # and norm_relu in value functions
 }
 ACTING_ROWS = 16
 _WIDTH = 16
 _GAIN = math.sqrt(2)  # of orthogonal weights
 
 
-def activation(name: str) -> Activation:
-    """The activation of that name; an unknown one is a `ConfigError`."""
+def activation(name: str, *, critic: bool = False) -> Activation:
+    """The activation of that name in a policy, or in a critic; an unknown one is a `ConfigError`."""
     if name not in ACTIVATIONS:
         raise ConfigError(f"net.activation={name!r} is unknown; {nearest(name, ACTIVATIONS)}")
-    return ACTIVATIONS[name]
+    return norm_relu if critic and name == "critic_norm_relu" else ACTIVATIONS[name]
 
 
 class Layout:

@@ -91,5 +91,6 @@ def test_a_shard_of_one_row_is_refused():
 
 
 def test_layers_that_normalise_are_refused():
-    with pytest.raises(ConfigError, match="norm_relu: xqc normalises its layers; use relu"):
-        toy("net.activation=norm_relu")
+    for name in ("norm_relu", "critic_norm_relu"):
+        with pytest.raises(ConfigError, match=f"={name}: xqc normalises its layers; use relu"):
+            toy(f"net.activation={name}")

@@ -44,8 +44,12 @@ CASES = {
     "one action": ("env=inverted_pendulum",),
     "no hidden layer": ("net.policy_hidden=[]", "net.critic_hidden=[]"),
     "discrete actions": ("env=cartpole", "algo.entropy_weight=0.01", LEARNED),
-    "action values": ("algo=pqn", "env=cartpole", "algo.minibatch_size=100"),
+    "action values": (
+        *("algo=pqn", "env=cartpole", "algo.minibatch_size=100"),
+        "net.activation=critic_norm_relu",
+    ),
     "normalised layers": ("net.activation=norm_relu", "net.policy_hidden=[50,3]"),
+    "the critic's layers normalised": ("net.activation=critic_norm_relu",),
     "action values, relu": (
         *("algo=pqn", "env=acrobot", "algo.max_grad_norm=0.01"),
         *("learner.shards=2", "net.activation=relu"),

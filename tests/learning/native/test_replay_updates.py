@@ -56,6 +56,7 @@ CASES = {
         for name in ("sac", "td3", "xqc")
     },
     "td3, three updates a block": ("algo=td3", "env=hopper", "algo.policy_delay=3"),
+    "td3, layers of both normalised": ("algo=td3", "env=hopper", "net.activation=norm_relu"),
     "td3, relu": ("algo=td3", "env=hopper", "net.activation=relu"),
     "td3, shards": ("algo=td3", "env=hopper", "learner.shards=3"),
     "ddpg": ("algo=ddpg", "env=pendulum"),
@@ -69,7 +70,7 @@ CASES |= {
     "dqn": DQN,
     "dqn, neither double nor bounded": (*DQN, "algo.double=false", "algo.max_grad_norm=null"),
     "dqn, tanh, a soft target": (*DQN, "net.activation=tanh", "algo.tau=0.5"),
-    "dqn, normalised layers": (*DQN, "net.activation=norm_relu"),
+    "dqn, normalised layers": (*DQN, "net.activation=critic_norm_relu"),
     "dqn, shards": (*DQN, "learner.shards=3", "algo.schedule=constant"),
 }
 UPDATES = 20

@@ -78,8 +78,10 @@ class XQC(SAC):
 
     def __init__(self, settings: XQCSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; refuses shards of one row and layers normalised twice."""
-        if net.activation == "norm_relu":
-            raise ConfigError("net.activation=norm_relu: xqc normalises its layers; use relu")
+        if net.activation.endswith("norm_relu"):
+            raise ConfigError(
+                f"net.activation={net.activation}: xqc normalises its layers; use relu"
+            )
         if settings.minibatch_size < 2 * problem.shards:
             raise ConfigError(
                 f"algo.minibatch_size={settings.minibatch_size} with {problem.shards} shards: batch"

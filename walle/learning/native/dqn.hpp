@@ -20,10 +20,10 @@ class DQN : public ReplayUpdates {
  public:
   explicit DQN(const ActionValues &n)
       : ReplayUpdates(n.minibatch, n.shards, n.widths[0], n.widths[0], 1,
-                      MLP(n.widths, n.layers, Activation(n.activation), 0).end()),
+                      MLP(n.widths, n.layers, of_critic(n.activation), 0).end()),
         settings_(n),
         choices_(n.widths[n.layers]),
-        values_(n.widths, n.layers, Activation(n.activation), 0),
+        values_(n.widths, n.layers, of_critic(n.activation), 0),
         state_(values_.end(), n.beta1),
         target_(zeros(values_.end())),
         best_(BLOCK) {}

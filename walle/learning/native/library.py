@@ -37,7 +37,7 @@ FLAGS = (
     *("-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
 )
 _FOLDER = Path(__file__).parent
-ACTIVATIONS = {"tanh": 0, "relu": 1, "norm_relu": 2}
+ACTIVATIONS = {"tanh": 0, "relu": 1, "norm_relu": 2, "critic_norm_relu": 3}
 
 
 class CompilerError(Exception):

@@ -68,7 +68,11 @@ struct Block {
   int begin, width;
 };
 
-enum Activation { TANH = 0, RELU = 1, NORM_RELU = 2 };  // as in walle/nets/mlp.py
+// As in walle/nets/mlp.py; the last one is NORM_RELU in a critic and RELU in a policy.
+enum Activation { TANH = 0, RELU = 1, NORM_RELU = 2, CRITIC_NORM_RELU = 3 };
+
+inline Activation of_policy(int key) { return key == CRITIC_NORM_RELU ? RELU : Activation(key); }
+inline Activation of_critic(int key) { return key == CRITIC_NORM_RELU ? NORM_RELU : Activation(key); }
 
 class MLP {
  public:

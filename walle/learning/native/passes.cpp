@@ -175,14 +175,15 @@ class Passes {
         obs_(n.policy_obs(), 0, n.obs),
         critic_obs_(n.critic_obs(), n.obs - n.critic_obs(), n.obs),
         seen_(n.policy_obs() + n.critic_obs() == 2 * n.obs ? obs_ : critic_obs_),
-        policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
+        policy_(n.policy, n.policy_layers,
+                n.kind == ACTION_VALUES ? of_critic(n.activation) : of_policy(n.activation), 0),
         distribution_(n.policy_layers
                           ? make_distribution(n.kind, policy_, n.counts, n.actions,
                                               loss.noise_is_learned)
                           : nullptr),
         own_(distribution_ ? distribution_->parameters() : 0),
         own_at_(policy_.end()),
-        critic_(n.critic, n.critic_layers, Activation(n.activation),
+        critic_(n.critic, n.critic_layers, of_critic(n.activation),
                 own_at_ + Panels::padded(own_)),
         has_critic_(n.critic_layers > 0),
         outputs_(has_critic_ ? 1 : n.policy[n.policy_layers]),

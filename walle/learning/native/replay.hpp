@@ -178,7 +178,7 @@ class ActorCritic : public ReplayUpdates {
         pair_error_(n.critic[0]),
         action_(actions_),
         row_of_pair_(n.critic[0]),
-        policy_(n.policy, n.policy_layers, Activation(n.activation), 0),
+        policy_(n.policy, n.policy_layers, of_policy(n.activation), 0),
         critics_(make_critics(n)),
         policy_size_(policy_size ? policy_size : policy_.end()),
         critic_size_(critic_size ? critic_size : critics_.back().end()),
@@ -287,14 +287,14 @@ class ActorCritic : public ReplayUpdates {
 
   // The size of the larger gradient.
   static long longest(const ActorCriticSettings &n) {
-    const MLP policy(n.policy, n.policy_layers, Activation(n.activation), 0);
+    const MLP policy(n.policy, n.policy_layers, of_policy(n.activation), 0);
     return std::max(policy.end(), make_critics(n).back().end());
   }
 
   static std::vector<MLP> make_critics(const ActorCriticSettings &n) {
     std::vector<MLP> critics;
     for (int k = 0; k < n.critics; k++)
-      critics.emplace_back(n.critic, n.critic_layers, Activation(n.activation),
+      critics.emplace_back(n.critic, n.critic_layers, of_critic(n.activation),
                            k ? critics.back().end() : 0);
     return critics;
   }
