@@ -62,7 +62,7 @@ class Timer:
         board: Any = None,
         earlier_s: float = 0.0,
     ) -> None:
-        """Starts the clock in section `other`, `earlier_s` after the start of a resumed run.
+        """Starts the clock in section `other`; a resumed run has already taken `earlier_s`.
 
         `trace` keeps every span, for a timeline. `board` is two integers in shared memory, which
         show other processes the number of the current section and the clock at its start.

@@ -182,7 +182,7 @@ def rename(figure: Figure, words: Mapping[str, str], xlabel: str | None) -> set[
 
 
 def finish(figure: Figure, title: str | None) -> None:
-    """Removes the upper and right frame, cuts the bars, and sets the title if one is given."""
+    """Removes the frame's top and right, marks intervals that the axes cut, sets any title."""
     import seaborn as sns
 
     for axes in figure.axes:
@@ -229,8 +229,8 @@ def point(
 def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
     """Draws the bar of an interval, with caps; only a part of a wide bar counts for the axis.
 
-    An interval of two seeds may end at a hundred times the estimate: an axis that showed it whole
-    would show nothing else.
+    An interval of few seeds may be many times as wide as the estimate is large: an axis that showed
+    it whole would show nothing else.
     """
     from matplotlib.lines import Line2D
 

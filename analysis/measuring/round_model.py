@@ -7,7 +7,8 @@ A round of N samplers, L learners and `sampler.max_lag` k takes the longest of f
     learn + agent
     core seconds of the agent's machine / its cores
 
-docs/planning.md names what each of them depends on, and how far the model is from real runs.
+`arrive` is the time of messages between machines. docs/planning.md names what each of them depends
+on, and how far the model is from real runs.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Setup:
 
     @property
     def dealt(self) -> tuple[int, ...]:
-        """The samplers of each machine that has any, the most first."""
+        """The number of samplers on each machine that has any, the largest first."""
         used = min(self.machines, self.samplers)
         share, more = divmod(self.samplers, used)
         return (share + 1,) * more + (share,) * (used - more)
@@ -90,7 +91,7 @@ class Setup:
 class Costs:
     """Mean seconds of the parts of a measured round.
 
-    Arrays are [1 + DRAWS]: the mean over the iterations, then means of iterations drawn from them.
+    Arrays are [1 + DRAWS]: the mean over the iterations, then its bootstrap replicates.
     """
 
     measured: Setup
@@ -116,7 +117,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The seconds of a round of a setup, with those of each draw of the costs."""
+    """The predicted seconds of a round in a setup, by the mean costs and each replicate."""
 
     setup: Setup  # with at least a lane for each sampler
     round_s: FloatArray  # [1 + DRAWS]
@@ -224,7 +225,7 @@ def predict(costs: Costs, setup: Setup) -> Prediction:
 
 
 def read_costs(sweep: Sweep, warmup: int, env_cpu_s: float | None = None) -> Costs:
-    """The costs of the simplest runs: in lock-step if there are any, with the fewest processes.
+    """The costs of the runs with the fewest processes, in lock-step if any run is.
 
     Raises BadInputError if the runs differ in other settings, or lack what a plan needs.
     """

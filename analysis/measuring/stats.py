@@ -72,7 +72,7 @@ def mean_interval(x: npt.ArrayLike) -> Interval:
 
 
 def mean_draws(x: FloatArray, rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
-    """[draws] of the mean of positive values: normal in the logarithm, with the standard error.
+    """Draws [draws] of the mean of positive values: log-normal, with the relative standard error.
 
     The caller stretches them by the ratio of Student's t to the normal. For other values, and for a
     single value, all draws are the mean.
@@ -85,7 +85,7 @@ def mean_draws(x: FloatArray, rng: np.random.Generator, draws: int = DRAWS) -> F
 
 
 def normal_draws(rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
-    """[draws]: the quantiles of the standard normal, shuffled: normal draws without their luck."""
+    """Even quantiles [draws] of the normal, shuffled: normal draws without sampling error."""
     from scipy.special import ndtri
 
     return np.asarray(rng.permutation(ndtri((np.arange(draws) + 0.5) / draws)))
@@ -94,7 +94,8 @@ def normal_draws(rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
 def student(dof: float) -> float:
     """The half-width of a 95% interval in standard errors: Student's t with `dof` degrees.
 
-    With one degree of freedom it is NaN, as 12.7 standard errors of two values tell nothing.
+    With one degree of freedom it is NaN: an interval of 12.7 standard errors to each side would
+    tell nothing.
     """
     from scipy.special import stdtrit
 
@@ -222,8 +223,8 @@ def _mean_estimate(x: FloatArray) -> Estimate:
 def log_ratio(both: Sides) -> Estimate:
     """log(mean(B) / mean(A)), for positive numbers; take `interval(math.exp)`.
 
-    The variance is the first-order one of a logarithm: each run counts by its deviation over the
-    mean of its side (delta method).
+    The variance is the first-order one of a logarithm: each run counts by its deviation divided by
+    the mean of its side (delta method).
     """
     a, b = (x / x.mean() for x in (both.a, both.b))
     value = math.log(both.b.mean() / both.a.mean())

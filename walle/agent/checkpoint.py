@@ -193,7 +193,7 @@ def offset_of(path: Path, state: Mapping[str, Any], entries: int) -> tuple[float
 
 
 def resumed_file(directory: Path, resumed: Mapping[str, Any]) -> Path:
-    """The checkpoint in `directory` that `load_last` returned."""
+    """The path of the checkpoint in `directory` from which `load_last` read `resumed`."""
     return directory / (PREVIOUS if resumed.get("fell_back") else LAST)
 
 

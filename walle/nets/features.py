@@ -102,7 +102,7 @@ class Encoder:
         return vectors, images
 
     def of_parts(self, params: Params, vectors: Tensor, images: list[Tensor]) -> Tensor:
-        """Features [N, F + V] of normalised vectors [N, V] and of images [N, *shape]."""
+        """Features [N, I F + V] of normalised vectors [N, V] and of I images [N, *shape]."""
         features = [
             torch.relu(last(params, part(params, image)))
             for part, last, image in zip(self._parts, self._last, images, strict=True)
@@ -110,7 +110,7 @@ class Encoder:
         return torch.cat((*features, vectors), -1)
 
     def __call__(self, params: Params, rows: Tensor) -> Tensor:
-        """[N, W] bytes, their vectors normalised, to features [N, F + V]; differentiable."""
+        """[N, W] bytes, their vectors normalised, to features [N, I F + V]; differentiable."""
         return self.of_parts(params, *self.split(rows))
 
     @torch.no_grad()
@@ -119,10 +119,10 @@ class Encoder:
         return torch.cat([self(params, chunk) for chunk in torch.split(rows, _CHUNK)])
 
     def acting(self, params: Params, lanes: int, rows: int) -> Forward:
-        """A faster form of `__call__`, to [rows, F + V]; only the first `lanes` rows count.
+        """A faster form of `__call__`, to [rows, I F + V]; only the first `lanes` rows count.
 
-        Convolutions take eight rows a call and the last layers all rows, so that a row has the same
-        bits whatever else is in its batch.
+        Every call has a fixed number of rows, of convolutions eight, of the last layers `rows`, so
+        that a row has the same bits whatever else is in its batch.
         """
         features = torch.zeros(rows, self.width)
         flat = [torch.zeros(rows, part.outputs) for part in self._parts]

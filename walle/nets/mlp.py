@@ -47,7 +47,7 @@ _GAIN = math.sqrt(2)  # of orthogonal weights
 
 
 def activation(name: str, *, critic: bool = False) -> Activation:
-    """The activation of that name in a policy, or in a critic; an unknown one is a `ConfigError`."""
+    """The activation of that name in a policy or a critic; an unknown one is a `ConfigError`."""
     if name not in ACTIVATIONS:
         raise ConfigError(f"net.activation={name!r} is unknown; {nearest(name, ACTIVATIONS)}")
     return norm_relu if critic and name == "critic_norm_relu" else ACTIVATIONS[name]

@@ -60,7 +60,7 @@ class SquashedGaussianPolicy(MLPPolicy):
         return torch.tanh(dist[..., : self.action_dim])
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """Log density of `action`; ±1, a result of rounding, counts as the float nearest to it."""
+        """Log density of `action`; ±1, a result of rounding, counts as the next float within."""
         mean, log_std = dist.chunk(2, -1)
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
         raw = torch.atanh(action.clamp(-_LARGEST, _LARGEST))

@@ -266,7 +266,7 @@ def most_fps(path: Path, setting: str | None = None) -> int:
 
 
 def write(video: Video, path: Path) -> float:
-    """Writes `video` to `path`, which ends with .mp4 or .gif; returns its seconds.
+    """Writes `video` to `path`, which ends with .mp4 or .gif; returns its length in seconds.
 
     The file gets its name only when it is complete.
     """

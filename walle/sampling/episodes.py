@@ -44,7 +44,7 @@ def episodes_of_lanes(episodes: int, numbers: Sequence[int], lanes: int) -> IntA
 
 
 def steps_to_quota(ended: BoolArray, quota: IntArray) -> IntArray:
-    """The steps [L] until each lane's quota [L] of episodes in `ended`, [T, L], is full; else T."""
+    """The steps [L], T at most, after which lanes have `ended` [T, L] `quota` [L] episodes."""
     complete = ended.cumsum(0) >= quota
     return np.where(complete[-1], complete.argmax(0) + 1, len(ended))
 
@@ -118,7 +118,7 @@ class EpisodeSampler:
         return Filled(int(lane_steps.sum()), lane_steps, int(used))
 
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
-        """See `LaneSampler.export_states`: whole episodes depend on the round alone."""
+        """See `LaneSampler.export_states`: nothing, as episodes depend on the round alone."""
         return 0
 
 

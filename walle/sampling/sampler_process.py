@@ -50,7 +50,7 @@ class SamplerTask:
 
     @property
     def blocks(self) -> Blocks:
-        """The lanes before their next round."""
+        """The states from which the lanes start their next round."""
         return self.start or (LaneBlock.first(self.lanes),)
 
     @property
@@ -64,7 +64,7 @@ class SamplerTask:
         return f"sampler-{self.index}"
 
     def dealt(self, blocks: Blocks) -> SamplerTask:
-        """The task with other lanes, before their next round."""
+        """The task with other lanes, which start from `blocks`."""
         numbers = sorted(int(number) for block in blocks for number in block.numbers)
         return replace(self, lanes=tuple(numbers), start=blocks)
 

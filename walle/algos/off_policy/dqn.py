@@ -83,7 +83,7 @@ class DQN(OffPolicy):
         self._exploring_steps = settings.exploration_fraction * problem.schedule_steps
 
     def stages(self) -> list[Stage]:
-        """Takes one step on the values, and copies them to the target when due."""
+        """One stage: a gradient step on the values, and the target's step towards them when due."""
         return [Stage(self.value_gradient, self.value_step)]
 
     def value_gradient(self, state: DQNState, batch: Sample) -> tuple[Tensor, Tensor]:
@@ -97,7 +97,10 @@ class DQN(OffPolicy):
         return gradient_of(loss, state.values.vector)
 
     def target(self, state: DQNState, batch: Sample) -> Tensor:
-        """The target y = r + γ c max_a Q'(s', a), [B]; double: Q'(s', argmax_a Q(s', a))."""
+        """The target y = r + γ c max_a Q'(s', a), [B]; double: Q'(s', argmax_a Q(s', a)).
+
+        c is 0 after a terminal state, else 1.
+        """
         x = batch.transitions
         choosing = q = self.policy.values(state.target, x.next_obs)
         if self.settings.double:

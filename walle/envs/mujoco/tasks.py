@@ -178,7 +178,7 @@ def _moving_reward(
 
 @dataclass(kw_only=True)
 class Hopper(Walker2d):
-    """Hopper-v5: Walker2d, with bounds on all velocities and on positions from the third on."""
+    """Hopper-v5: Walker2d, healthy while velocities and positions after the second are bounded."""
 
     xml_file: str = "hopper.xml"
     healthy_state_range: Range = (-100.0, 100.0)
@@ -364,7 +364,7 @@ class Ant(_PoseTask):
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
     obs = (positions without x and y, velocities, contact forces on every body but the world)
     healthy: positions and velocities finite, height inside its closed range.
-    x belongs to `main_body`.
+    x is that of `main_body`.
     """
 
     xml_file: str = "ant.xml"
@@ -460,7 +460,7 @@ class Humanoid(_Humanoid):
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖u‖² - clip(w_contact ‖f‖²)
     healthy: height strictly inside its range.
-    x belongs to the centre of mass.
+    x is that of the centre of mass; u are MuJoCo's controls.
     """
 
     xml_file: str = "humanoid.xml"

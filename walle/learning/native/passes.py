@@ -183,10 +183,10 @@ class Passes:
         recompute: bool = False,
         **settings: Any,
     ) -> Learned:
-        """Estimates advantages by the critic and passes over the round; see `minimise`.
+        """Estimates the advantages with the critic, then takes the passes; see `minimise`.
 
         `experience` is a `walle.algos.on_policy.experience.Experience`, float32 on the CPU. With
-        `recompute`, every epoch uses its own critic's advantages; otherwise all use the first's.
+        `recompute`, advantages are estimated before every epoch; otherwise only before the first.
 
         Raises TypeError for another dtype than the library's, ValueError for a shape that does not
         fit the others.
@@ -323,7 +323,8 @@ class Passes:
 
         `rows` is the struct of a round's rows; `order` is the address of their numbers [N], or None
         for the rows as they come; `settings` are the rows in a minibatch, Adam's step size, and β;
-        `team` points to the team's `Exchange`; `numbers` is the address of the minibatches' [M, I].
+        `team` points to the team's `Exchange`; `numbers` is the address of the I numbers in `NAMES`
+        of M minibatches, [M, I].
         """
         pass_ = byref(rows), order, *settings, team, numbers
         return int(self._library.passes_run(self._learner, *pass_))

@@ -92,7 +92,7 @@ class Barrier:
     """A point at which every learner waits until all have arrived; picklable to a child process.
 
     Each learner has a POSIX semaphore in shared memory, which the others raise when they arrive.
-    Semaphores order memory: after the wait, all see what any of them wrote before. Waiting spins
+    Semaphores order memory: after the wait, every learner sees what any wrote before. Waiting spins
     briefly, because learners with equal shares arrive within microseconds, and then sleeps, so that
     learners do not hold each other up on few cores. `native/shards.hpp` waits in the same way.
 
@@ -169,15 +169,11 @@ Check = ctypes.CFUNCTYPE(None)
 class Exchange(ctypes.Structure):
     """The struct `Team` of `learning/native/shards.hpp`.
 
-    Attributes:
-        rank: the learner's number.
-        size: number of learners.
-        semaphores: address of the barrier's semaphores.
-        distance: bytes from one to the next.
-        rows: addresses of the two memories, which a library uses alternately.
-        turn: the memory that was used last.
-        is_whole: 0 if the team broke.
-        check: called repeatedly while the library waits; must set `is_whole` to 1.
+    Attributes: rank: the learner's number. size: number of learners. semaphores: address of the
+        barrier's semaphores. distance: bytes from one to the next. rows: addresses of the two
+        memories, which a library uses alternately. turn: the memory that was used last. is_whole: 0
+        if the team broke. check: called repeatedly while the library waits; sets `is_whole` to 1 if
+        it returns.
     """
 
     _fields_ = (
@@ -224,7 +220,7 @@ class SharedTeam:
         """No-op: only the agent announces."""
 
     def changed(self) -> None:
-        """No-op: only the agent announces such changes."""
+        """No-op: only the agent announces changes of its state outside `learn`."""
 
     def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:
         """See `Team`."""
