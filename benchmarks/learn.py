@@ -6,15 +6,14 @@
 20,000 rows, 10 epochs, actor and critic of 17 inputs and 6 actions, one core. `walle-same` is
 walle-compiled with the peers' hyperparameters: by default walle estimates its advantages again
 before every epoch and normalises observations and rewards, which the peers' updates do not. With
-`--learners k` one learner takes minibatches of k shards, and k learners do so on k cores.
-All contestants
-exist at the same time and take turns, so that a disturbance of the machine affects all; compiling
-ends before the first turn of a case. A contestant takes at least two turns of a case, and no more
-once its turns have lasted `--seconds` in all; a ratio is that of a turn, of which the table has the
-median and the range. `jax-scan` is the update in one compiled call: lax.scan over the minibatches
-of all epochs. `mkl` and `openblas` are the matrix products of the same gradient steps alone, by
-torch.mm and by NumPy. The peers need a separate environment (benchmarks/requirements.txt) and are
-left out without `--peers`. Each case is printed and written as soon as it is over.
+`--learners k` one learner takes minibatches of k shards, and k learners do so on k cores. All
+contestants exist at the same time and take turns, so that a disturbance of the machine affects all;
+compiling ends before the first turn of a case. A contestant takes at least two turns of a case, and
+no more once its turns have lasted `--seconds` in all; a ratio is that of a turn, of which the table
+has the median and the range. `jax-scan` is the update in one compiled call: lax.scan over the
+minibatches of all epochs. `mkl` and `openblas` are the matrix products of the same gradient steps
+alone, by torch.mm and by NumPy. The peers need a separate environment (benchmarks/requirements.txt)
+and are left out without `--peers`. Each case is printed and written as soon as it is over.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables of docs/results.md, collection.md and sixteen_cores.md say what benchmarks wrote."""
+"""Tables of docs/results, collection, scaling and sixteen_cores say what benchmarks wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "".join(
     (ROOT / "docs" / f"{page}.md").read_text()
-    for page in ("results", "notes/results", "collection", "sixteen_cores")
+    for page in ("results", "notes/results", "collection", "scaling", "sixteen_cores")
 )
 COLLECTING = {
     "limit": "`mj_step` from Python",
@@ -36,6 +36,11 @@ REPLAY = {
     "sbx": "SBX",
     "walle-eager": "walle, eager",
     "sb3": "Stable-Baselines3",
+}
+LEARNERS = {
+    "walle-compiled": "one",
+    "walle-2-shards": "one, `learner.shards=2`",
+    "walle-2-learners": "two, `learner.shards=2`",
 }
 ROUNDS = {
     "walle": "walle, lock-step",
@@ -159,6 +164,29 @@ def sixteen_learning():
         )
 
 
+def two_learners():
+    for file in ("learners_64", "learners_256"):
+        for case in measured(file)["cases"]:
+            s = {name: result["seconds"] for name, result in case["results"].items()}
+            yield row(
+                f"{case['width']}x{case['width']}, {case['minibatch']:,}",
+                *(f"{1000 * statistics.median(s[name]):.0f}" for name in LEARNERS),
+                ratio(s["walle-compiled"], s["walle-2-learners"]),
+            )
+
+
+def two_replay_learners():
+    cases = {case["algorithm"]: case for case in measured("learners_replay")["cases"]}
+    for name, title in LEARNERS.items():
+        cells = []
+        for case in (cases["sac"], cases["td3"]):
+            s = {each: result["seconds"] for each, result in case["results"].items()}
+            middle = case["updates"] / statistics.median(s[name])
+            rates = [case["updates"] / seconds for seconds in s[name]]
+            cells += [f"{middle:.0f} ({spread(rates, 0)})", ratio(s["walle-compiled"], s[name])]
+        yield row(title, *cells)
+
+
 def sixteen_rounds():
     sections = measured("sixteen_cores_humanoid")["rounds"]["20480"]["sections"]
     s = {name: section["seconds"] for name, section in sections.items()}
@@ -202,7 +230,7 @@ def each(values, digits=1):
     "table",
     [
         *(learning, replay, rounds, collecting, other_tasks, physics, race, race_of_walle),
-        *(sixteen_collecting, sixteen_learning, sixteen_rounds),
+        *(sixteen_collecting, sixteen_learning, sixteen_rounds, two_learners, two_replay_learners),
     ],
 )
 def test_every_row_of_the_page_was_measured(table):
@@ -213,7 +241,7 @@ def test_every_row_of_the_page_was_measured(table):
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 16
+    assert len(files) == 19
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")
