@@ -169,11 +169,15 @@ Check = ctypes.CFUNCTYPE(None)
 class Exchange(ctypes.Structure):
     """The struct `Team` of `learning/native/shards.hpp`.
 
-    Attributes: rank: the learner's number. size: number of learners. semaphores: address of the
-        barrier's semaphores. distance: bytes from one to the next. rows: addresses of the two
-        memories, which a library uses alternately. turn: the memory that was used last. is_whole: 0
-        if the team broke. check: called repeatedly while the library waits; sets `is_whole` to 1 if
-        it returns.
+    Attributes:
+        rank: the learner's number.
+        size: number of learners.
+        semaphores: address of the barrier's semaphores.
+        distance: bytes from one to the next.
+        rows: addresses of the two memories, which a library uses alternately.
+        turn: the memory that was used last.
+        is_whole: 0 if the team broke.
+        check: called repeatedly while the library waits; sets `is_whole` to 1 if it returns.
     """
 
     _fields_ = (
