@@ -2,6 +2,7 @@
 
     python benchmarks/data.py off_policy multirun/off_policy --pages
     python benchmarks/data.py --pages
+    python benchmarks/data.py study_lag multirun/study_lag --rounds
 
 The first command writes docs/data/off_policy.csv, a row for each evaluation of the completed runs
 in the given directories of runs and sweeps; --add keeps the file's rows of other runs. `return` is
@@ -17,6 +18,9 @@ It reads the named files; one that does not exist has no rows. `returns` are mea
 intervals after these environment steps, `spreads` are means with standard deviations, `core_hours`
 are the median core-hours until these returns. A figure (`figure: env_steps off_policy
 HalfCheetah=`, or core_h) is written to the file of the image that stands between its two lines.
+
+With --rounds the file is benchmarks/measured/NAME.csv, with the seconds of every round of the
+completed runs; the analysis of runs that are restored from it prints what it printed of the runs.
 """
 
 from __future__ import annotations
@@ -45,6 +49,8 @@ from walle.analysis.writing.format import counted, with_range
 from walle.system.files import write_atomically
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+MEASURED = Path(__file__).resolve().parent / "measured"
+ROUND = ["iteration", "env_steps", "collect_s", "learn_s", "other_s", "compile_s", "iteration_s"]
 MOST_BYTES = 100_000
 NEAR = 0.05  # how far an evaluation may be from a number of steps, as a fraction of that number
 FIRST = ["run", "algo", "env", "seed"]
@@ -60,13 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("name", nargs="?", help="the file to write is docs/data/NAME.csv")
     parser.add_argument("runs", nargs="*", type=Path, help="directories of runs and of sweeps")
     parser.add_argument("--add", action="store_true", help="keep the file's rows of other runs")
+    parser.add_argument("--rounds", action="store_true", help="keep the seconds of rounds instead")
     parser.add_argument("--pages", action="store_true", help="draw tables and figures again")
     options = parser.parse_args(arguments)
     if bool(options.name) != bool(options.runs) or not (options.name or options.pages):
         parser.error("give a name and directories of runs, or --pages, or both")
 
     def act() -> None:
-        if options.name:
+        if options.name and options.rounds:
+            write_rounds(MEASURED / f"{options.name}.csv", options.runs)
+        elif options.name:
             write_data(DOCS / "data" / f"{options.name}.csv", options.runs, add=options.add)
         if options.pages:
             draw_pages()
@@ -91,6 +100,30 @@ def write_data(file: Path, paths: Sequence[Path], *, add: bool = False) -> None:
     print(f"{file}: {counted(rows['run'].nunique(), 'run')}, {counted(len(rows), 'evaluation')}")
     for run, reason in left_out:
         print(f"left out: {run}: {reason}", file=sys.stderr)
+
+
+def write_rounds(file: Path, paths: Sequence[Path]) -> None:
+    """Writes a row for every round of the completed runs, with the settings that vary."""
+    sweep = load(*paths)
+    always = ("env.id", "sampler.n", "sampler.max_lag", "learner.n", "sampler.lanes", "batch_size")
+    settings = [*always, *groups.line_keys(sweep, *always, "seed"), "seed"]
+    facts = pd.DataFrame(
+        [
+            {
+                **{"run": run.name, "block": str(run.block).split()[-1:]},
+                **{key: run.config.get(key, "null") for key in settings},
+                **{name: _facts(run, [])[name] for name in ("cores", "commit", "cpu")},
+            }
+            for run in sweep.runs
+            if run.state == "completed"
+        ]
+    ).explode("block")
+    rows = sweep.iterations[["run", *ROUND]].astype({"run": str}).merge(facts, on="run")
+    order = ["run", "block", *settings, "cores", "commit", "cpu", *ROUND]
+    write_atomically(
+        file, rows[order].to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    )
+    print(f"{file}: {counted(len(facts), 'run')}, {counted(len(rows), 'round')}")
 
 
 def evaluations(paths: Sequence[Path]) -> tuple[pd.DataFrame, list[LeftOut]]:

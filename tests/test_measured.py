@@ -6,9 +6,13 @@ import json
 import statistics
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from walle.analysis.runs import load
+
 ROOT = Path(__file__).resolve().parents[1]
+MEASURED = ROOT / "benchmarks" / "measured"
 RESULTS = "".join(
     (ROOT / "docs" / f"{page}.md").read_text()
     for page in ("results", "notes/results", "collection", "scaling", "sixteen_cores")
@@ -246,3 +250,23 @@ def test_what_is_kept_names_its_command_and_no_path():
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")
         assert "/" not in command.removeprefix("python benchmarks/")
+
+
+def restored(name, path):
+    """The sweep of a study, from the seconds of its rounds."""
+    rows = pd.read_csv(MEASURED / f"{name}.csv", keep_default_na=False, dtype={"run": str})
+    keys = list(rows)[2 : list(rows).index("cores")]
+    jobs = []
+    for run, mine in rows.groupby("run", sort=False):
+        first, folder = mine.iloc[0].to_dict(), path / str(run)
+        folder.mkdir(parents=True)
+        config = {key: first[key] for key in keys}
+        about = {"config": config, "usable_cores": list(range(first["cores"]))}
+        (folder / "run.json").write_text(json.dumps(about))
+        (folder / "status.json").write_text('{"state": "completed"}')
+        mine[list(rows)[list(rows).index("iteration") :]].to_csv(
+            folder / "iterations.csv", index=False
+        )
+        jobs.append({"directory": run, "block": first["block"]})
+    (path / "manifest.json").write_text(json.dumps({"jobs": jobs}))
+    return load(path)
