@@ -1,14 +1,16 @@
-"""Tables of docs/results, collection, scaling and sixteen_cores say what benchmarks wrote."""
+"""Tables of pages say what benchmarks and the studies' runs wrote."""
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from walle.analysis import compare, speedup, time_percentage
 from walle.analysis.runs import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -252,21 +254,88 @@ def test_what_is_kept_names_its_command_and_no_path():
         assert "/" not in command.removeprefix("python benchmarks/")
 
 
-def restored(name, path):
-    """The sweep of a study, from the seconds of its rounds."""
+def restored(name, path, chosen=None):
+    """The sweep of a study, from the seconds of its rounds; only the runs that `chosen` selects."""
     rows = pd.read_csv(MEASURED / f"{name}.csv", keep_default_na=False, dtype={"run": str})
-    keys = list(rows)[2 : list(rows).index("cores")]
-    jobs = []
+    rows = rows if chosen is None else rows[chosen(rows)]
+    columns, jobs = list(rows), []
+    settings, times = columns[2 : columns.index("cores")], columns[columns.index("iteration") :]
     for run, mine in rows.groupby("run", sort=False):
         first, folder = mine.iloc[0].to_dict(), path / str(run)
         folder.mkdir(parents=True)
-        config = {key: first[key] for key in keys}
-        about = {"config": config, "usable_cores": list(range(first["cores"]))}
+        about = {"config": {key: first[key] for key in settings}}
+        about["usable_cores"] = list(range(first["cores"]))
         (folder / "run.json").write_text(json.dumps(about))
         (folder / "status.json").write_text('{"state": "completed"}')
-        mine[list(rows)[list(rows).index("iteration") :]].to_csv(
-            folder / "iterations.csv", index=False
-        )
+        mine[times].to_csv(folder / "iterations.csv", index=False)
         jobs.append({"directory": run, "block": first["block"]})
     (path / "manifest.json").write_text(json.dumps({"jobs": jobs}))
     return load(path)
+
+
+def speedups(sweep):
+    """The rows of `speedup.py` by what they measure."""
+    table = speedup.study(sweep, end_to_end=True).table
+    return {name: rows.reset_index() for name, rows in table.groupby("of")}
+
+
+def interval(row, name, digits=2):
+    middle, *bounds = (f"{row[name + end]:.{digits}f}" for end in ("", "_low", "_high"))
+    return f"{middle} [{', '.join(bounds)}]"
+
+
+def study_collecting(path):
+    sweep = restored("study_collecting", path)
+    of, shares = speedups(sweep), time_percentage.study(sweep).table
+    shares = shares[(shares["of"] == "iteration") & (shares["part"] == "learn")]
+    for name, title in (("collection", "collecting"), ("end to end", "whole round")):
+        digits = [2, 2, 1, 1]  # of HalfCheetah with one and two samplers, and of Humanoid
+        cells = zip((row for _, row in of[name].iterrows()), digits, strict=True)
+        yield row(title, *(interval(cell, "seconds", d) for cell, d in cells))
+    texts = (interval(cell, "percent", 0) for _, cell in shares.iterrows())
+    yield row("learning's share", *(text.replace(" [", "% [", 1) for text in texts))
+    for name, title in (
+        ("collection", "speedup of collecting"),
+        ("end to end", "of the whole round"),
+    ):
+        cheetah, humanoid = (interval(of[name].loc[at], "speedup") for at in (1, 3))
+        yield f"| {title} | | {cheetah} | | {humanoid} |"
+
+
+def study_learning(path):
+    rounds = speedups(restored("study_learning", path / "all"))["end to end"]
+    both = restored("study_learning", path / "2", lambda x: x["sampler.n"] == x["learner.n"])
+    gains = compare.study(restored("study_learning", path / "3"), by="learner.n").table
+    gains = gains[gains["of"] == "steps per second"].reset_index()
+    for at, title in ((0, "1 learner"), (2, "2 learners")):
+        one, two = (interval(rounds.loc[at + more], "seconds") for more in (0, 1))
+        yield row(title, one, two, interval(rounds.loc[at + 1], "speedup"))
+    two_of_each = interval(speedups(both)["end to end"].loc[1], "speedup")
+    ratios = (interval(gains.loc[at], "ratio") for at in (0, 1))
+    yield row("speedup", *ratios, f"two of each: {two_of_each}")
+
+
+def study_lag(path):
+    sweep = restored("study_lag", path / "all")
+    rounds = speedups(sweep)["end to end"]
+    for at, title in ((0, "lock-step"), (2, "a lag of 1 round"), (4, "free-running")):
+        rates = []
+        for cell in (rounds.loc[at], rounds.loc[at + 1]):
+            middle, high, low = (20480 / cell["seconds" + end] for end in ("", "_low", "_high"))
+            rates.append(f"{middle:,.3g} [{low:,.3g}, {high:,.3g}]")
+        yield row(title, *map(plain, rates), interval(rounds.loc[at + 1], "speedup"))
+    gains = compare.study(sweep, by="sampler.max_lag=0,1").table
+    gains = gains[gains["of"] == "steps per second"].reset_index()
+    ratios = " | ".join(interval(gains.loc[at], "ratio") for at in (0, 1))
+    yield f"| a lag of 1 round over lock-step | {ratios} | |"
+
+
+def plain(text):
+    """Numbers such as 5.23e+04 as 52,300."""
+    return re.sub(r"[0-9.]+e\+[0-9]+", lambda found: f"{float(found[0]):,.0f}", text)
+
+
+@pytest.mark.parametrize("table", [study_collecting, study_learning, study_lag])
+def test_every_row_of_the_study_was_measured(table, tmp_path):
+    page = (ROOT / "docs" / "study.md").read_text()
+    assert [line for line in table(tmp_path) if line not in page] == []
