@@ -107,23 +107,20 @@ def write_rounds(file: Path, paths: Sequence[Path]) -> None:
     sweep = load(*paths)
     always = ("env.id", "sampler.n", "sampler.max_lag", "learner.n", "sampler.lanes", "batch_size")
     settings = [*always, *groups.line_keys(sweep, *always, "seed"), "seed"]
-    facts = pd.DataFrame(
-        [
-            {
-                **{"run": run.name, "block": str(run.block).split()[-1:]},
-                **{key: run.config.get(key, "null") for key in settings},
-                **{name: _facts(run, [])[name] for name in ("cores", "commit", "cpu")},
-            }
-            for run in sweep.runs
-            if run.state == "completed"
-        ]
-    ).explode("block")
+    completed = [run for run in sweep.runs if run.state == "completed"]
+    if not completed:
+        raise BadInputError(f"no completed run in {', '.join(map(str, paths))}")
+    blocks = [str(run.block).rpartition(" ")[2] for run in completed]
+    facts = pd.DataFrame([_facts(run, settings) for run in completed]).assign(block=blocks)
     rows = sweep.iterations[["run", *ROUND]].astype({"run": str}).merge(facts, on="run")
-    order = ["run", "block", *settings, "cores", "commit", "cpu", *ROUND]
-    write_atomically(
-        file, rows[order].to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    )
-    print(f"{file}: {counted(len(facts), 'run')}, {counted(len(rows), 'round')}")
+    rows = rows[["run", "block", *settings, "cores", "commit", "cpu", *ROUND]]
+    write_atomically(file, rows.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    print(f"{file}: {counted(len(completed), 'run')}, {counted(len(rows), 'round')}")
+    for run in sweep.runs:
+        if run.state != "completed":
+            print(f"left out: {run.name}: {run.state}", file=sys.stderr)
+    for name, reason in sweep.left_out:
+        print(f"left out: {name}: {reason}", file=sys.stderr)
 
 
 def evaluations(paths: Sequence[Path]) -> tuple[pd.DataFrame, list[LeftOut]]:

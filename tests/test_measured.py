@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import statistics
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from benchmarks import data
+from tests.analysis.synthetic import Job, write_run, write_sweep
 from walle.analysis import compare, speedup, time_percentage
 from walle.analysis.runs import load
 
@@ -339,3 +342,17 @@ def plain(text):
 def test_every_row_of_the_study_was_measured(table, tmp_path):
     page = (ROOT / "docs" / "study.md").read_text()
     assert [line for line in table(tmp_path) if line not in page] == []
+
+
+def test_rounds_that_were_kept_give_the_figures_of_their_runs(tmp_path, monkeypatch):
+    jobs = [Job(n=n, seed=seed, iterations=4) for n in (1, 2) for seed in (0, 1)]
+    sweep = write_sweep(tmp_path / "runs", jobs)
+    write_run(tmp_path / "runs" / "4", Job(n=2, seed=2, iterations=4, state="interrupted"))
+    monkeypatch.setattr(data, "MEASURED", tmp_path)
+    monkeypatch.setitem(globals(), "MEASURED", tmp_path)
+    assert data.main(["mine", str(sweep), "--rounds"]) == 0
+    again = restored("mine", tmp_path / "again")
+    assert len(again.runs) == 4
+    shutil.rmtree(sweep / "4")
+    table, kept = (speedup.study(each).table for each in (load(sweep), again))
+    pd.testing.assert_frame_equal(table, kept, rtol=1e-4, check_dtype=False)

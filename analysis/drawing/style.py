@@ -182,7 +182,7 @@ def rename(figure: Figure, words: Mapping[str, str], xlabel: str | None) -> set[
 
 
 def finish(figure: Figure, title: str | None) -> None:
-    """Removes the frame's top and right, marks intervals that the axes cut, sets any title."""
+    """Removes the frame's top and right, marks cut intervals, and sets the title if any."""
     import seaborn as sns
 
     for axes in figure.axes:
@@ -229,7 +229,7 @@ def point(
 def draw_interval(axes: Axes, x: float, interval: Interval, color: str) -> None:
     """Draws the bar of an interval, with caps; only a part of a wide bar counts for the axis.
 
-    An interval of few seeds may be many times as wide as the estimate is large: an axis that showed
+    An interval from few seeds may be many times as wide as the estimate itself: an axis that showed
     it whole would show nothing else.
     """
     from matplotlib.lines import Line2D

@@ -85,7 +85,7 @@ def mean_draws(x: FloatArray, rng: np.random.Generator, draws: int = DRAWS) -> F
 
 
 def normal_draws(rng: np.random.Generator, draws: int = DRAWS) -> FloatArray:
-    """Even quantiles [draws] of the normal, shuffled: normal draws without sampling error."""
+    """Evenly spaced quantiles [draws] of the normal, shuffled: draws without sampling error."""
     from scipy.special import ndtri
 
     return np.asarray(rng.permutation(ndtri((np.arange(draws) + 0.5) / draws)))

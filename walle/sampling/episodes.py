@@ -44,7 +44,7 @@ def episodes_of_lanes(episodes: int, numbers: Sequence[int], lanes: int) -> IntA
 
 
 def steps_to_quota(ended: BoolArray, quota: IntArray) -> IntArray:
-    """The steps [L], T at most, after which lanes have `ended` [T, L] `quota` [L] episodes."""
+    """The number of steps [L] after which lanes have `ended` [T, L] their `quota` [L]; else T."""
     complete = ended.cumsum(0) >= quota
     return np.where(complete[-1], complete.argmax(0) + 1, len(ended))
 

@@ -364,7 +364,7 @@ class Ant(_PoseTask):
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖a‖² - w_contact ‖clip(f)‖²
     obs = (positions without x and y, velocities, contact forces on every body but the world)
     healthy: positions and velocities finite, height inside its closed range.
-    x is that of `main_body`.
+    x is the position of `main_body`.
     """
 
     xml_file: str = "ant.xml"
@@ -460,7 +460,7 @@ class Humanoid(_Humanoid):
 
     reward = w_forward Δx / dt + w_healthy [healthy] - w_ctrl ‖u‖² - clip(w_contact ‖f‖²)
     healthy: height strictly inside its range.
-    x is that of the centre of mass; u are MuJoCo's controls.
+    x is the position of the centre of mass; u are MuJoCo's controls.
     """
 
     xml_file: str = "humanoid.xml"
