@@ -20,7 +20,8 @@ are the median core-hours until these returns. A figure (`figure: env_steps off_
 HalfCheetah=`, or core_h) is written to the file of the image that stands between its two lines.
 
 With --rounds the file is benchmarks/measured/NAME.csv, with the seconds of every round of the
-completed runs; the analysis of runs that are restored from it prints what it printed of the runs.
+completed runs and the mean return of the episodes that ended in it; the analysis of runs that are
+restored from it prints what it printed of the runs.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ from walle.system.files import write_atomically
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 MEASURED = Path(__file__).resolve().parent / "measured"
-ROUND = ["iteration", "env_steps", "collect_s", "learn_s", "other_s", "compile_s", "iteration_s"]
+TIMES = ["collect_s", "learn_s", "other_s", "compile_s", "iteration_s", "wall_s"]
+ROUND = ["iteration", "env_steps", *TIMES, "return_round_mean"]
 MOST_BYTES = 100_000
 NEAR = 0.05  # how far an evaluation may be from a number of steps, as a fraction of that number
 FIRST = ["run", "algo", "env", "seed"]

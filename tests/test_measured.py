@@ -271,6 +271,12 @@ def restored(name, path, chosen=None):
         (folder / "run.json").write_text(json.dumps(about))
         (folder / "status.json").write_text('{"state": "completed"}')
         mine[times].to_csv(folder / "iterations.csv", index=False)
+        if "return_round_mean" in times:  # the episodes of all lanes end together
+            ended = mine[mine["return_round_mean"] != ""]
+            together = 1000 * first["sampler.lanes"]
+            steps = ended["env_steps"] // together * together
+            ends = {"env_steps": steps, "lane": 0, "return": ended["return_round_mean"]}
+            pd.DataFrame(ends).to_csv(folder / "episodes.csv", index=False)
         jobs.append({"directory": run, "block": first["block"]})
     (path / "manifest.json").write_text(json.dumps({"jobs": jobs}))
     return load(path)
@@ -336,6 +342,15 @@ def study_lag(path):
 def plain(text):
     """Numbers such as 5.23e+04 as 52,300."""
     return re.sub(r"[0-9.]+e\+[0-9]+", lambda found: f"{float(found[0]):,.0f}", text)
+
+
+def study_waiting(path):
+    of = speedups(restored("study_waiting", path))
+    for name, title in (("collection", "collecting"), ("end to end", "whole round")):
+        for ms in (20, 5):
+            rows = of[name][of[name]["line"].str.contains(f"step_ms={ms}(?!\\d)")]
+            speeds = rows["speedup"][rows["n"] > 1]
+            yield row(f"{title}, {ms} ms", *(f"{x:.{2 - (x >= 10)}f}" for x in speeds))
 
 
 @pytest.mark.parametrize("table", [study_collecting, study_learning, study_lag])

@@ -174,7 +174,8 @@ class GRU:
         """One step: [N, I] and the state [N, H] to the next state, [N, H]."""
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
         given = functional.linear(x[..., : self.inputs], weight_x, bias_x)
-        return _next(given, functional.linear(state, weight_h, bias_h), state)
+        gates, new, _ = _gates(given, functional.linear(state, weight_h, bias_h))
+        return new + gates[..., self.units :] * (state - new)
 
     def unroll(self, params: Params, x: Tensor, began: Tensor, state: Tensor) -> Tensor:
         """The states [T, N, H] after every step of `x` [T, N, I], from `state` [N, H] before them.
@@ -184,12 +185,8 @@ class GRU:
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
         given = functional.linear(x[..., : self.inputs], weight_x, bias_x)
         kept = (~began).to(x.dtype).unsqueeze(-1)
-        states = []
-        for given_t, kept_t in zip(given.unbind(0), kept.unbind(0), strict=True):
-            state = state * kept_t
-            state = _next(given_t, functional.linear(state, weight_h, bias_h), state)
-            states.append(state)
-        return torch.stack(states)
+        states: Tensor = _Unroll.apply(given, weight_h, bias_h, kept, state)[0]
+        return states
 
     def with_rest(self, states: Tensor, x: Tensor) -> Tensor:
         """The states [..., H], then the R numbers of `x` [..., I + R] that are not input."""
@@ -229,10 +226,61 @@ class GRU:
         return forward
 
 
-def _next(given: Tensor, recalled: Tensor, state: Tensor) -> Tensor:
-    """The next state from W x + b and U h + c, [N, 3 H] each, and h [N, H]."""
-    units = state.shape[-1]
-    gates = torch.sigmoid(given[..., : 2 * units] + recalled[..., : 2 * units])
-    reset, update = gates.chunk(2, -1)
-    new = torch.tanh(given[..., 2 * units :] + reset * recalled[..., 2 * units :])
-    return new + update * (state - new)
+class _Unroll(torch.autograd.Function):
+    """All steps of a GRU, and their gradient.
+
+    PyTorch would multiply two matrices for the gradient of U at every step, and add the products;
+    here it is one product over all steps.
+    """
+
+    @staticmethod
+    def forward(
+        given: Tensor, weight: Tensor, bias: Tensor, kept: Tensor, state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The states h' [T, N, H], and what `backward` needs of each step.
+
+        From W x + b [T, N, 3 H], U, c, where the state is kept [T, N, 1], and the first state.
+        """
+        steps = []
+        for given_t, kept_t in zip(given.unbind(0), kept.unbind(0), strict=True):
+            h = state * kept_t
+            gates, new, recalled = _gates(given_t, functional.linear(h, weight, bias))
+            reset, update = gates.chunk(2, -1)
+            state = new + update * (h - new)
+            of_new = (1 - update) * (1 - new * new)
+            of_update = (h - new) * update * (1 - update)
+            of_reset = recalled * reset * (1 - reset)
+            steps.append((state, h, gates, of_new, of_update, of_reset))
+        return tuple(map(torch.stack, zip(*steps, strict=True)))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        """Keeps U, where the state is kept, and the derivatives of each step."""
+        ctx.save_for_backward(inputs[1], inputs[3], *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of `forward`'s arguments, from those of the states, [T, N, H]."""
+        weight, kept, before, *derivatives = ctx.saved_tensors
+        grad, of_given, of_recalled = torch.zeros_like(before[0]), [], []
+        for t in reversed(range(len(before))):
+            gates, of_new, of_update, of_reset = (x[t] for x in derivatives)
+            reset, update = gates.chunk(2, -1)
+            grad = grad + grads[0][t]
+            new = grad * of_new
+            both = new * of_reset, grad * of_update
+            of_given.append(torch.cat((*both, new), -1))
+            of_recalled.append(torch.cat((*both, new * reset), -1))
+            grad = (grad * update + of_recalled[-1] @ weight) * kept[t]
+        sums = torch.stack(of_recalled[::-1]).flatten(0, 1)
+        weight_grad = sums.T @ before.flatten(0, 1)
+        return torch.stack(of_given[::-1]), weight_grad, sums.sum(0), None, grad
+
+
+def _gates(given: Tensor, recalled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """r and z [N, 2 H], n [N, H] and U_n h + c_n [N, H], from W x + b and U h + c, [N, 3 H] each."""
+    gates_x, new_x = given.tensor_split([2 * given.shape[-1] // 3], -1)
+    gates_h, new_h = recalled.tensor_split([2 * given.shape[-1] // 3], -1)
+    gates = torch.sigmoid(gates_x + gates_h)
+    reset, _ = gates.chunk(2, -1)
+    return gates, torch.tanh(new_x + reset * new_h), new_h
