@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
     @property
     def label(self) -> str:
-        """`walle, final`, or a source with the kind of its number."""
+        """`walle, end of training`, or a source with the kind of its number."""
         return f"{self.who}, {self.kind}" if self.values else f"{self.who} ({self.kind})"
 
     @property
@@ -84,7 +84,7 @@ Panels = Mapping[tuple[str, str], list[Entry]]  # by task and algorithm; the fir
 
 
 def study(sweep: Sweep) -> cli.Study:
-    """A panel for each task and algorithm: the runs' two numbers, then the published ones."""
+    """A panel for each task and algorithm: the runs' numbers, then the published ones."""
     panels = _panels(sweep)
     if not panels:
         raise BadInputError("no episode has ended yet")

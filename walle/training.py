@@ -566,14 +566,13 @@ class RunResult(NamedTuple):
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""
         faults = f", {count_text(self.faults, 'fault')} of the environment" if self.faults else ""
-        episodes = f"last episodes {return_text(self.return_mean)}"
+        episodes = f"last training episodes {return_text(self.return_mean)}"
         if self.return_mean is None:
             episodes = "no episode ended"
         if self.eval_mean is None:
             return episodes + faults
-        with_it = " with it" if self.return_mean is not None else ""
-        evaluation = f"evaluation {return_text(self.eval_mean)} without exploration"
-        return f"{evaluation}, {episodes}{with_it}{faults}"
+        evaluation = f"evaluation {return_text(self.eval_mean)} (without exploration)"
+        return f"{evaluation}, {episodes}{faults}"
 
     def objective(self, name: str) -> float | None:
         """The number that the setting `objective` names, for a sweep's optimizer."""

@@ -1,4 +1,4 @@
-"""Reads off what a run has reached in the end, its final score, and which values are possible."""
+"""Final scores of runs, their returns in training, and which values are possible."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Scores(NamedTuple):
 class Experience(NamedTuple):
     """The finished episodes of a run as piecewise linear functions of environment steps.
 
-    An episode counts in equal parts on all steps since the episode before it in its lane, so that a
-    window is over the same steps for any number of lanes.
+    An episode is spread evenly over the run's steps since the previous episode of its lane, so that
+    a window covers the same steps for any number of lanes.
     """
 
     steps: FloatArray  # [knots] where episodes start or end, from 0
@@ -98,7 +98,7 @@ def training(sweep: Sweep, names: Collection[str]) -> Scores:
 
 
 def at_end(sweep: Sweep, names: Collection[str]) -> Scores | None:
-    """The evaluations of some runs at their ends; None unless all have one, at steps within 5%."""
+    """The evaluations of some runs at their ends; None unless all have one, at like steps."""
     rows = sweep.evaluations[sweep.evaluations["run"].isin(names)]
     last = rows.groupby(rows["run"].astype(str)).tail(1)
     if len(last) < len(names) or last["env_steps"].min() < SAME_END * last["env_steps"].max():
@@ -125,7 +125,7 @@ def final_scores(
 
 
 def evaluations_first(sweeps: Sequence[Sweep]) -> list[str]:
-    """The sentence that evaluations are drawn, if several algorithms all have them; else none."""
+    """A sentence that evaluations are drawn, if algorithms differ and all runs have them."""
     varies = any("algo.name" in each.varying for each in sweeps)
     if not varies or any(each.evaluations["run"].nunique() < len(each.runs) for each in sweeps):
         return []

@@ -1,4 +1,4 @@
-"""Seconds of runs: without compiling and warm-up, by environment steps, of the slowest sampler."""
+"""Seconds that runs take for a number of environment steps, without compiling and warm-up."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
     """sweep.iterations without the compiler's time in wall_s, iteration_s and other_s.
 
     The wall clock of an iteration excludes all compiling of its run so far. The compiler's time
-    depends on what it finds in its cache, so a first run would look slower than the next one. A run
-    that was resumed has started twice: its wall clock keeps the first start only. `core_s` is the
+    depends on what it finds in its cache, so a first run would look slower than the next one. The
+    wall clock of a resumed run includes the time of its first start-up only. `core_s` is the
     wall clock times the run's cores, `round_steps` the environment steps of an iteration.
     """
     frame, took = sweep.iterations, compile_seconds(sweep)
@@ -140,7 +140,7 @@ def _places(frame: pd.DataFrame) -> pd.MultiIndex:
 
 
 class Unit(NamedTuple):
-    """The number of environment steps that seconds are given for, with its words."""
+    """The number of environment steps for which seconds are given, and its name."""
 
     steps: int
     words: str
@@ -169,14 +169,14 @@ def steps_of(sweep: Sweep) -> pd.Series[float]:
 def seconds_per_run(
     sweep: Sweep, frame: pd.DataFrame, column: str, *, busy: bool = False
 ) -> dict[str, FloatArray]:
-    """[1] The seconds of `unit_of(sweep)` steps of each run, over all its iterations in `frame`.
+    """The seconds [1] of each run for `unit_of(sweep)` steps, from its iterations in `frame`.
 
     `frame` holds the rows of sweep.iterations that count. Collection takes `collect_s` in
     lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round. For
     free-running samplers it takes all of the iteration's wall clock per step that arrived, whether
-    learned or dropped; the samplers' waiting for free slots counts. Without that waiting (`busy`),
-    a rollout is a sampler's share of a nominal round, so n samplers collect `batch_size` steps in
-    the average time of a rollout.
+    learned or dropped; the samplers' waiting for free slots counts. `busy` leaves
+    that waiting out: as a rollout is a sampler's share of a nominal round, n samplers collect
+    `batch_size` steps in the mean time of a rollout.
     """
     require(frame, column)
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]
@@ -205,5 +205,5 @@ def seconds_per_run(
 
 
 def measure_seconds(sweep: Sweep, frame: pd.DataFrame, column: str, by: str) -> list[Cell]:
-    """The cells of `seconds_per_run`; if runs repeat, with the spread that all cells share."""
+    """`seconds_per_run` in cells, which share one spread if runs repeat."""
     return share_spread(sweep, measure(sweep, seconds_per_run(sweep, frame, column), by))

@@ -86,7 +86,8 @@ def test_the_gradient_of_many_steps_is_that_of_single_ones(generator):
         singly.append(h)
     leaves, weights = (*params.values(), x, state), torch.randn(4, 2, 5)
     grads, expected = (
-        torch.autograd.grad((each * weights).sum(), leaves) for each in (states, torch.stack(singly))
+        torch.autograd.grad((each * weights).sum(), leaves)
+        for each in (states, torch.stack(singly))
     )
     torch.testing.assert_close(grads, expected)
 

@@ -112,7 +112,7 @@ class Capabilities(NamedTuple):
         reason: why it cannot learn in the other modes.
         recurrent: whether it can learn with a memory (net=gru).
         every_rollout: whether a single rollout makes a round in free-running mode.
-        replay: whether it learns from a replay buffer; it then chooses the kind of its policy.
+        replay: whether it learns from a replay buffer; such an algorithm chooses its policy.
         images: whether it can learn from images (net=cnn).
         asymmetric: whether policy and critics can see different keys (`env.critic_keys`).
     """

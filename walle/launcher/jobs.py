@@ -242,7 +242,7 @@ class ForkServer:
 
 
 def main(link_fd: int, lock_fd: int) -> None:
-    """Forks a supervisor for every request until the link closes. In a job, runs it and exits.
+    """Forks a supervisor for every request until the link closes; a forked job runs and exits.
 
     Each supervisor keeps `lock_fd`, the jobs' lock on the sweep's directory, until its job has
     ended, so that a launcher with the lock knows that no earlier job is running.

@@ -7,6 +7,7 @@ features.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -185,7 +186,7 @@ class GRU:
         weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
         given = functional.linear(x[..., : self.inputs], weight_x, bias_x)
         kept = (~began).to(x.dtype).unsqueeze(-1)
-        states: Tensor = _Unroll.apply(given, weight_h, bias_h, kept, state)[0]
+        states: Tensor = _Unroll.apply(given, weight_h, bias_h, kept, state)[0]  # type: ignore[no-untyped-call]
         return states
 
     def with_rest(self, states: Tensor, x: Tensor) -> Tensor:
@@ -278,7 +279,7 @@ class _Unroll(torch.autograd.Function):
 
 
 def _gates(given: Tensor, recalled: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """r and z [N, 2 H], n [N, H] and U_n h + c_n [N, H], from W x + b and U h + c, [N, 3 H] each."""
+    """Gives (r, z) [N, 2 H], n and U_n h + c_n, [N, H], from W x + b and U h + c, [N, 3 H]."""
     gates_x, new_x = given.tensor_split([2 * given.shape[-1] // 3], -1)
     gates_h, new_h = recalled.tensor_split([2 * given.shape[-1] // 3], -1)
     gates = torch.sigmoid(gates_x + gates_h)

@@ -124,7 +124,7 @@ def _all_values(key: str, values: BaseDistribution) -> list[Any]:
 
 
 def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
-    """The launcher's rule for a batch of trials, by the overrides of their jobs.
+    """The rule by which the launcher prunes `trials`, {overrides of a job: its trial}.
 
     The value of a trial at an evaluation is the median over the seeds that have started, once all
     of these have reached the evaluation. New values are reported to Optuna, and the pruner is asked
@@ -161,7 +161,7 @@ def trial_stop_rule(trials: Mapping[tuple[str, ...], Trial]) -> StopRule:
 
 
 def evaluations(job: Job) -> dict[int, float]:
-    """By number, the mean return of each evaluation of a job so far, except for its last one.
+    """The mean returns of a job's evaluations so far, by their numbers, without the last one.
 
     With the key `eval.every`, an evaluation's number counts the intervals passed: runs with
     different round lengths are compared at the same point. Otherwise its number is that of its row,
@@ -172,7 +172,7 @@ def evaluations(job: Job) -> dict[int, float]:
 
 
 def read_evaluations(job: Path, interval: Any, until: Any = None) -> dict[int, float]:
-    """By number, the mean return of each evaluation before step `until` in a job's directory."""
+    """The mean returns of the evaluations before step `until`, by number, from a directory."""
     file = job / "eval.csv"
     if not file.exists():
         return {}

@@ -42,7 +42,7 @@ class Space(NamedTuple):
         return [*self.fixed, *(f"{key}={text(value)}" for key, value in point.items())]
 
     def ends(self) -> Iterator[Point]:
-        """The lowest point, the highest point, and the lowest with each further choice in turn."""
+        """The points of all first and all last values, then the first with each other choice."""
         ends: dict[str, Sequence[Value]] = {
             key: values.choices
             if isinstance(values, CategoricalDistribution)
@@ -62,7 +62,7 @@ def read_space(
     """Reads the search space from `hydra.sweeper.params` and the command line, which wins.
 
     Raises:
-        ConfigError: a sweep has no meaning in a search, or nothing is searched.
+        ConfigError: an override with several values cannot be searched, or none has several.
         HydraException: a value is not in Hydra's syntax.
     """
     written = [  # a text may be a sweep; other values are written as Hydra would
@@ -87,7 +87,7 @@ def distribution(override: Override) -> BaseDistribution:
 
     `a,b` and `choice(a,b)` are categories; `range(1,10,3)` is 1, 4, 7; `interval(0,1)` is any
     number from 0 to 1, and `int(interval(1,9))` a whole number from 1 to 9. `tag(log, ...)`
-    searches a range on a logarithmic scale. Raises `ConfigError` if the sweep has no meaning.
+    searches a range on a logarithmic scale. Raises `ConfigError` for other sweeps.
     """
     sweep, line = override.value(), override.input_line
     if not isinstance(sweep, Sweep):

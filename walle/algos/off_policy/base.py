@@ -137,7 +137,7 @@ class OffPolicy(ABC):
 
     @property
     def vector(self) -> Tensor:
-        """See `Learnable`: the policy alone, which would differ if the critics differed."""
+        """See `Learnable`: the policy is enough, as it would show a difference of the critics."""
         return self.policy_vector
 
     @abstractmethod
@@ -157,7 +157,7 @@ class OffPolicy(ABC):
         return Sample(Transitions.split(rows, self.obs_dim), noise.transpose(0, 1))
 
     def adam_step(self, part: TrainState, grad: Tensor, updates: int = 1) -> TrainState:
-        """One step of Adam along the gradient [P]; `part` takes one in every `updates` updates."""
+        """One step of Adam along the gradient [P]; `part` takes it once in `updates` updates."""
         rate = self.settings.learning_rate
         if math.isfinite(self.falls_for):
             rate = rate * (1 - part.adam.steps * updates / self.falls_for).clamp(min=0)

@@ -14,8 +14,8 @@ Departures from the paper:
       weights are orthogonal, and small in the policy's last layer (Engstrom et al. 2020);
     - the step size falls linearly on all tasks, and gradients are clipped by their norm;
     - the noise's size falls linearly, as in the paper's runs on Roboschool (`log_std_end`);
-    - the updates of a round end when the KL divergence passes 1.5 times `target_kl`, and the value
-      loss is clipped on request (`value_clip`);
+    - the updates of a round end when the KL divergence passes 1.5 times `target_kl`; on request the
+      value loss is clipped (`value_clip`);
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
       the memory's state before a sequence is recomputed together with the advantages
       (rows.SequenceRows); with images (`net=cnn`) policy and critic share the convolutions;

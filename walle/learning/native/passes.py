@@ -49,7 +49,7 @@ INFO = {
 
 
 class Loss(NamedTuple):
-    """The loss of a minibatch, when passes end, and how `Passes.improve` estimates advantages."""
+    """Settings of a minibatch's loss, of the end of passes, and of advantages."""
 
     objective: str = "clip"  # a key of `OBJECTIVES`; ignored without a policy
     clip: float = 0.2  # ε of PPO
@@ -321,10 +321,10 @@ class Passes:
     ) -> int:
         """Takes one step a minibatch until the KL divergence is too large; see `passes.cpp`.
 
-        `rows` is the struct of a round's rows; `order` is the address of their numbers [N], or None
-        for the rows as they come; `settings` are the rows in a minibatch, Adam's step size, and β;
-        `team` points to the team's `Exchange`; `numbers` is the address of the I numbers in `NAMES`
-        of M minibatches, [M, I].
+        `rows` is the struct of a round's rows; `order` is the address of the rows' indices [N],
+        or None for the rows as they come; `settings` are the number of rows in a minibatch, Adam's
+        step size, and β; `team` points to the team's `Exchange`; `numbers` is the address of the I
+        numbers in `NAMES` of M minibatches, [M, I].
         """
         pass_ = byref(rows), order, *settings, team, numbers
         return int(self._library.passes_run(self._learner, *pass_))

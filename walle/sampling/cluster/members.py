@@ -219,7 +219,7 @@ class Members:
         self._count(member)
 
     def lose(self, member: Member) -> None:
-        """Forgets a node that died; if it lives, it starts again."""
+        """Forgets a node whose actor died; if the cluster still has the node, it starts again."""
         self._leave(member)
         self._count(member)
 
