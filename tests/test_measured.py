@@ -235,11 +235,37 @@ def each(values, digits=1):
     return "; ".join("-" if value is None else f"{value:,.{digits}f}" for value in values)
 
 
+def serial_part():
+    ((_, round_),) = measured("serial")["rounds"].items()
+    sections, waits = round_["sections"], ("waiting for the last one", "waiting for a learner")
+    rest = ("receiving the round", "handing it to learners", "publishing", "other")
+    for title, names, digits in (
+        ("samplers' work, mean", None, 0),
+        ("values and gradients", None, 0),
+        ("sums, norms, Adam", None, 1),
+        ("learning, other", None, 1),
+        ("normalisers", None, 1),
+        ("receiving, handing out, publishing, other", rest, 1),
+        ("waiting for the last sampler, for a learner", waits, 1),
+        ("whole round", None, 0),
+    ):
+        mine = [sections[name] for name in names or [title]]
+        settings = ("1 x 1", "1 x 2", "2 x 1", "2 x 2")
+        cells = [1000 * sum(each["seconds"][setting] for each in mine) for setting in settings]
+        serial = 1000 * sum(each["serial_s"] for each in mine)
+        texts = [f"{cell:.{digits if cell < 100 else 0}f}" for cell in cells]
+        yield row(title, *texts, f"{serial:.{0 if title == 'whole round' else 1}f}")
+    sums = 1000 * round_["sum_s"], *(1000 * f(round_["sum_of_turns_s"]) for f in (min, max))
+    total = "{:.1f} ({:.1f} - {:.1f})".format(*sums)
+    yield f"| sum of the sections (lowest and highest repetition) | | | | | {total} |"
+
+
 @pytest.mark.parametrize(
     "table",
     [
         *(learning, replay, rounds, collecting, other_tasks, physics, race, race_of_walle),
         *(sixteen_collecting, sixteen_learning, sixteen_rounds, two_learners, two_replay_learners),
+        serial_part,
     ],
 )
 def test_every_row_of_the_page_was_measured(table):
