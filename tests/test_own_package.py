@@ -119,6 +119,8 @@ def test_an_off_policy_algorithm_takes_the_net_and_resumes(tmp_path):
     ("typed", "said"),
     [
         (("+algo.temprature=2",), r"algo.temprature is not a setting; did you mean 'algo.temp"),
+        (("algo.temperature=2",), r"one of your own class needs a plus: \+algo.temperature=\.\.\."),
+        (("net.waves=2",), r"one of your own class needs a plus: \+net.waves=\.\.\."),
         (("+algo.temperature=0",), r"algo.temperature=0.* must be positive"),
         (("+algo.gamma=2",), r"algo.gamma=2.* must lie in \[0, 1\]"),
         (("+net.wave=2",), r"net.wave is not a setting; did you mean 'net.waves'"),

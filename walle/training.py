@@ -314,7 +314,9 @@ class Training:
             events = EventLog()
             watchdog = self._make_watchdog(events.report)
             return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
-        exact = not sampler.lag.free_running and not config.whole_episodes
+        # Samplers draw different numbers from global generators.
+        exact = environment.env.exact and not sampler.lag.free_running
+        exact = exact and not config.whole_episodes
         patience = Patience(
             balance=sampler.balance and exact and environment.moves,
             restarts=sampler.restarts,

@@ -80,3 +80,11 @@ def test_lanes_that_change_hands_leave_no_trace(run, tmp_path, monkeypatch, max_
     assert rows == equal_rows
     assert samplers - equal_samplers  # some lanes were stepped by the other sampler
     assert len(replacements(dealt)) == kills
+
+
+@pytest.mark.parametrize(("robot", "dealt"), [("ROBOT", True), ("NOISY", False)])
+def test_lanes_stay_where_samplers_draw_from_global_generators(run, monkeypatch, robot, dealt):
+    asked = []
+    monkeypatch.setattr(Dealer, "deal", lambda self: asked.append(self))
+    run("env=gym", f"env.id=tests.toy_robot:{robot}", "sampler.n=2")
+    assert bool(asked) is dealt

@@ -154,6 +154,9 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
     if owners := [f"{group}={choice}" for choice, keys in settings.items() if name in keys]:
         own = f" (with {group}=own: +{key}=...)" if group in ("algo", "net") else ""
         return f"{key} is a setting of {' or '.join(owners)} alone; add that, or drop {key}{own}"
+    named = isinstance(parent, DictConfig) and not OmegaConf.is_missing(parent, "name")
+    if named and ":" in str(parent.get("name")):
+        return f"{key} is no setting of walle; one of your own class needs a plus: +{key}=..."
     last = key.rpartition(".")[2].lower()
     for here, names in ELSEWHERE.items():
         if last in names.split():
