@@ -19,14 +19,15 @@ intervals after these environment steps, `spreads` are means with standard devia
 are the median core-hours until these returns. A figure (`figure: env_steps off_policy
 HalfCheetah=`, or core_h) is written to the file of the image that stands between its two lines.
 
-With --rounds the file is benchmarks/measured/NAME.csv, with the seconds of every round of the
-completed runs and the mean return of the episodes that ended in it; the analysis of runs that are
-restored from it prints what it printed of the runs.
+With --rounds the file is benchmarks/measured/NAME.csv (or .csv.gz, from 100 kB on), with the
+seconds of every round of the completed runs and the mean return of the episodes that ended in it;
+the analysis of runs that are restored from it prints what it printed of the runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import math
 import re
 import shlex
@@ -107,7 +108,8 @@ def write_data(file: Path, paths: Sequence[Path], *, add: bool = False) -> None:
 def write_rounds(file: Path, paths: Sequence[Path]) -> None:
     """Writes a row for every round of the completed runs, with the settings that vary."""
     sweep = load(*paths)
-    always = ("env.id", "sampler.n", "sampler.max_lag", "learner.n", "sampler.lanes", "batch_size")
+    always = ("env.id", "sampler.n", "sampler.max_lag", "learner.n", "sampler.lanes")
+    always += ("batch_size", "total_steps")
     settings = [*always, *groups.line_keys(sweep, *always, "seed"), "seed"]
     completed = [run for run in sweep.runs if run.state == "completed"]
     if not completed:
@@ -116,7 +118,12 @@ def write_rounds(file: Path, paths: Sequence[Path]) -> None:
     facts = pd.DataFrame([_facts(run, settings) for run in completed]).assign(block=blocks)
     rows = sweep.iterations[["run", *ROUND]].astype({"run": str}).merge(facts, on="run")
     rows = rows[["run", "block", *settings, "cores", "commit", "cpu", *ROUND]]
-    write_atomically(file, rows.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    text = rows.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    if len(text) >= MOST_BYTES:
+        file = file.with_suffix(".csv.gz")
+        write_atomically(file, gzip.compress(text.encode(), mtime=0))
+    else:
+        write_atomically(file, text)
     print(f"{file}: {counted(len(completed), 'run')}, {counted(len(rows), 'round')}")
     for run in sweep.runs:
         if run.state != "completed":

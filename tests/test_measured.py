@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "benchmarks" / "measured"
 RESULTS = "".join(
     (ROOT / "docs" / f"{page}.md").read_text()
-    for page in ("results", "notes/results", "collection", "scaling", "sixteen_cores")
+    for page in ("results", "notes/results", "collection", "scaling", "sixteen_cores", "cluster")
 )
 COLLECTING = {
     "limit": "`mj_step` from Python",
@@ -260,12 +260,20 @@ def serial_part():
     yield f"| sum of the sections (lowest and highest repetition) | | | | | {total} |"
 
 
+def cluster():
+    found = measured("cluster")
+    for case in found["exchange"]:
+        ours, bare = 1e3 * case["median_s"], 1e3 * case["median_bare_s"]
+        cells = f"{case['nodes']}", f"{case['bytes'] / 1e3:,.0f}", f"{ours:.1f}", f"{bare:.1f}"
+        yield row(*cells, f"{ours / bare:.2f}")
+
+
 @pytest.mark.parametrize(
     "table",
     [
         *(learning, replay, rounds, collecting, other_tasks, physics, race, race_of_walle),
         *(sixteen_collecting, sixteen_learning, sixteen_rounds, two_learners, two_replay_learners),
-        serial_part,
+        *(serial_part, cluster),
     ],
 )
 def test_every_row_of_the_page_was_measured(table):
@@ -276,7 +284,7 @@ def test_every_row_of_the_page_was_measured(table):
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 19
+    assert len(files) == 20
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")
@@ -285,7 +293,8 @@ def test_what_is_kept_names_its_command_and_no_path():
 
 def restored(name, path, chosen=None):
     """The sweep of a study, from the seconds of its rounds; only the runs that `chosen` selects."""
-    rows = pd.read_csv(MEASURED / f"{name}.csv", keep_default_na=False, dtype={"run": str})
+    (file,) = MEASURED.glob(f"{name}.csv*")
+    rows = pd.read_csv(file, keep_default_na=False, dtype={"run": str})
     rows = rows if chosen is None else rows[chosen(rows)]
     columns, jobs = list(rows), []
     settings, times = columns[2 : columns.index("cores")], columns[columns.index("iteration") :]
@@ -365,6 +374,34 @@ def study_lag(path):
     yield f"| a lag of 1 round over lock-step | {ratios} | |"
 
 
+def study_return(path):
+    sweep = restored("study_return", path / "all")
+    seconds = speedup.study(sweep, time_to_return=3000).table
+    seconds = seconds[seconds["of"] == "to return 3000"].reset_index()
+    samplers, learners, both = (
+        compare.study(of, by=key, time_to_return=3000)
+        .table.set_index("of")
+        .loc[["seconds to return"]]
+        for of, key in (
+            (sweep, "sampler.n"),
+            (sweep, "learner.n"),
+            (
+                restored("study_return", path / "2", lambda x: x["sampler.n"] == x["learner.n"]),
+                "sampler.n",
+            ),
+        )
+    )
+    for at, title in ((0, "1 learner"), (1, "2 learners")):
+        cells = (interval(seconds.loc[2 * at + more], "seconds", 1) for more in (0, 1))
+        yield row(title, *cells, interval(samplers.iloc[at], "ratio"))
+    ratios = (interval(learners.iloc[at], "ratio") for at in (0, 1))
+    yield row("2 learners over 1", *ratios, f"two of each: {interval(both.iloc[0], 'ratio')}")
+    lag = compare.study(
+        restored("study_return_lag", path / "lag"), by="sampler.max_lag", time_to_return=3000
+    ).table.set_index("of")
+    yield f"{interval(lag.loc['seconds to return'], 'ratio')} times the seconds of lock-step"
+
+
 def plain(text):
     """Numbers such as 5.23e+04 as 52,300."""
     return re.sub(r"[0-9.]+e\+[0-9]+", lambda found: f"{float(found[0]):,.0f}", text)
@@ -374,14 +411,16 @@ def study_waiting(path):
     of = speedups(restored("study_waiting", path))
     for name, title in (("collection", "collecting"), ("end to end", "whole round")):
         for ms in (20, 5):
-            rows = of[name][of[name]["line"].str.contains(f"step_ms={ms}(?!\\d)")]
-            speeds = rows["speedup"][rows["n"] > 1]
-            yield row(f"{title}, {ms} ms", *(f"{x:.{2 - (x >= 10)}f}" for x in speeds))
+            rows = of[name][of[name]["line"] == f"step_ms {ms}"]
+            speeds = (f"{x:#.3g}" for x in rows["speedup"].iloc[1:])
+            yield row(f"{title}, {ms} ms", *speeds)
 
 
-@pytest.mark.parametrize("table", [study_collecting, study_learning, study_lag])
+@pytest.mark.parametrize(
+    "table", [study_collecting, study_waiting, study_learning, study_lag, study_return]
+)
 def test_every_row_of_the_study_was_measured(table, tmp_path):
-    page = (ROOT / "docs" / "study.md").read_text()
+    page = " ".join((ROOT / "docs" / "study.md").read_text().split())
     assert [line for line in table(tmp_path) if line not in page] == []
 
 
