@@ -119,6 +119,8 @@ def test_one_process_may_go_on_for_many_and_many_for_one():
 
 
 def test_a_sampler_without_processes_cannot_go_on_with_a_lag():
+    with pytest.raises(ConfigError, match=r"sampler.max_lag=1 contradicts .* sampler.max_lag=0;"):
+        resumed(["sampler=process", "sampler.max_lag=1"], [*RUN[:1], *RUN[2:], "sampler=serial"])
     with pytest.raises(ConfigError, match=r"sampler=serial.*cannot overlap"):
         resumed(["sampler=serial"], [*RUN, "sampler.max_lag=1"])
 

@@ -97,6 +97,8 @@ class Agent:
                     self.checkpoints.save_last(state)
             except OSError as disk:
                 error.add_note(f"no checkpoint could be written: {disk}")
+            if isinstance(error, Interrupted):
+                self._call("on_end", EndInfo, reason="interrupted", best=self.best)
             raise
         self.save_last()
         stopped = stop_reason(self.callbacks.stopped_by)

@@ -150,6 +150,8 @@ def resumed_config(
             )
         if is_choice:
             kept = {k: settings[key][k] for k in _KEPT.get(key, ()) if k in settings[key]}
+            if key == "sampler" and "max_lag" in composed[key]:
+                kept.setdefault("max_lag", 0)  # which sampler=serial has without saying so
             settings[key] = OmegaConf.merge(OmegaConf.to_container(composed[key]), kept)
         else:
             OmegaConf.update(settings, key, typed)

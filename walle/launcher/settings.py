@@ -141,7 +141,7 @@ class WalleLauncherConf:
     # Removed: nothing is compiled ahead of the jobs any more. Any value is refused.
     prepare: Optional[str] = None
     # `module.function`, called with the config of every job before the first job starts; it
-    # refuses a config by raising an exception.
+    # refuses a config by raising a ValueError or TypeError.
     validate: Optional[str] = None
     # A group whose choices may have settings of their own in a sweep: with `algo`, `ppo.clip=0.1`
     # sets `algo.clip` in the jobs with algo=ppo only; null: none.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from types import SimpleNamespace
 
@@ -19,6 +21,7 @@ from walle.config import compose, validate
 from walle.config.checks import CALLBACK_METHODS
 from walle.errors import CallbackError, ConfigError
 from walle.launcher.records import is_done
+from walle.sampling.process_sampling import SerialSampling
 from walle.system.run_files import read_status
 from walle.timing import Timer
 from walle.training import train
@@ -154,6 +157,21 @@ def test_a_hook_stops_the_run_which_counts_as_completed(run, capsys, command):
     command(f"resume={directory}", named("Diary"), "logger.progress=quiet")
     assert (directory / "end.txt").read_text() == "completed; rounds [1, 2, 3]"
     assert read_status(directory)["reason"] is None
+
+
+def test_a_run_that_is_interrupted_while_it_collects_has_an_end(run, monkeypatch):
+    receive, calls = SerialSampling.receive, []
+
+    def interrupted(sampling):
+        calls.append(0)
+        if len(calls) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return receive(sampling)
+
+    monkeypatch.setattr(SerialSampling, "receive", interrupted)
+    result, directory = run(*SMALL, named("Diary"))
+    assert result.signal == signal.SIGINT
+    assert (directory / "end.txt").read_text() == "interrupted; rounds [1, 2]"
 
 
 def test_a_failing_hook_ends_the_run_after_a_checkpoint(run, tmp_path):
