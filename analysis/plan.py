@@ -58,7 +58,7 @@ _FLAGS: list[tuple[str, Any, str, Any, str]] = [
     ("--env-cpu", _positive, "MS", None, "of a core for a step of the environment; what it takes "
      "beyond is waiting (default: all that it takes)"),
 ]  # fmt: skip
-FLAGS: dict[str, Any] = {"--by": {"help": argparse.SUPPRESS}} | {
+FLAGS: dict[str, Any] = {
     name: {"type": kind, "metavar": metavar, "default": default, "help": text}
     | ({"nargs": "+"} if isinstance(default, tuple) else {})
     for name, kind, metavar, default, text in _FLAGS

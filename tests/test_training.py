@@ -181,9 +181,9 @@ def test_what_a_run_writes(run):
 def test_the_evaluation_comes_first_in_what_a_run_tells():
     result = RunResult(500.0, 501.0, 58.04, 1000, 4.0, None)
     assert str(result) == "evaluation 500.0 (without exploration), last training episodes 58.0"
-    assert str(result._replace(eval_mean=None)) == "last episodes 58.0"
+    assert str(result._replace(eval_mean=None)) == "last training episodes 58.0"
     assert str(result._replace(return_mean=None)) == (
-        "evaluation 500.0 without exploration, no episode ended"
+        "evaluation 500.0 (without exploration), no episode ended"
     )
     row = {
         "return_mean": 58.04,

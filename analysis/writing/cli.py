@@ -6,7 +6,7 @@ import argparse
 import inspect
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,10 +54,11 @@ def parser(
     flags: Mapping[str, Any] | None = None,
     *,
     formats: tuple[str, ...] = FORMATS,
+    options: Collection[str] = ("by", "warmup"),
 ) -> argparse.ArgumentParser:
     """A parser with the flags that all scripts share, and with a script's own `flags`.
 
-    `flags` holds the arguments of `add_argument`, or only the help, by flag and metavar.
+    `options` may lack --by or --warmup, which the script then does not have. `flags` holds the arguments of `add_argument`, or only the help, by flag and metavar.
     """
     raw = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(
@@ -71,10 +72,12 @@ def parser(
     )
     about = "the file for the numbers behind the figure (default: beside the figure)"
     p.add_argument("--csv", type=Path, metavar="FILE", help=about)
-    about = "the configuration key to compare by (default: sampler.n, or what varies)"
-    p.add_argument("--by", metavar="KEY", help=about)
-    about = "leave the first K iterations of each run out of mean times (default: 1)"
-    p.add_argument("--warmup", type=whole_number, default=1, metavar="K", help=about)
+    if "by" in options:
+        about = "the configuration key to compare by (default: sampler.n, or what varies)"
+        p.add_argument("--by", metavar="KEY", help=about)
+    if "warmup" in options:
+        about = "leave the first K iterations of each run out of mean times (default: 1)"
+        p.add_argument("--warmup", type=whole_number, default=1, metavar="K", help=about)
     p.add_argument("--title", help="write a title above the figure")
     p.add_argument("--notes", action="store_true", help="print all notes on machine and method")
     p.add_argument("--show", action="store_true", help="open the figure in a viewer")
@@ -156,7 +159,7 @@ def command(
         open_viewer(args, file, path.resolve().as_uri())
 
     def main(argv: list[str] | None = None) -> int:
-        own = parser(doc, {**FIGURE, **(flags or {})})
+        own = parser(doc, {**FIGURE, **(flags or {})}, options=options)
         args = own.parse_intermixed_args(argv)
         if check and (wrong := check(args)):
             own.error(wrong)

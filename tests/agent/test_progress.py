@@ -19,7 +19,7 @@ def test_a_small_return_is_not_minus_zero(mean: float | None, text: str) -> None
 
 def test_a_run_whose_episodes_never_ended_says_so() -> None:
     result = RunResult(-0.036, -0.036, None, 1000, 1.0, None)
-    assert str(result) == "evaluation -0.036 without exploration, no episode ended"
+    assert str(result) == "evaluation -0.036 (without exploration), no episode ended"
     assert str(result._replace(eval_mean=None)) == "no episode ended"
 
 

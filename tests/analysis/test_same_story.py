@@ -33,7 +33,7 @@ def test_last_line_index_report_and_figure_say_what_evaluations_say(tmp_path):
     assert index["return_value"].to_dict() == pytest.approx(last)  # what a search would see
     for job, mean in enumerate(last.values()):
         said = (sweep / str(job) / "output.log").read_text()
-        assert f"evaluation {mean:,.1f} without exploration, last episodes" in said
+        assert f"evaluation {mean:,.1f} (without exploration), last training episodes" in said
         *_, shown = re.findall(r"eval ([\d,.]+) ", said)  # of the line of progress
         assert shown in {f"{each:,.1f}" for each in evaluations[["ppo", "a2c", "dqn"][job]]}
 
