@@ -1,4 +1,4 @@
-"""The costs of a round, read from short runs, and the time of a round with other processes.
+"""The costs of a round, read from short runs, and its time with other numbers of processes.
 
 A round of N samplers, L learners and `sampler.max_lag` k takes the longest of four times:
 
@@ -159,7 +159,7 @@ def _interval(values: FloatArray, error: float) -> Interval:
 
 
 def predict(costs: Costs, setup: Setup) -> Prediction:
-    """The seconds of a round with other processes, machines, cores, lags, or another shape."""
+    """The seconds of a round with other numbers of processes, machines, cores, lags or rows."""
     from scipy.special import ndtri
 
     was = costs.measured

@@ -59,8 +59,9 @@ ELSEWHERE = {
 def explain(error: Exception) -> str | None:
     """A one-line message for a user's mistake, with the nearest real name; None for other errors.
 
-    Mistakes are errors raised by Hydra, and YAML files that cannot be read. Python's decoder does
-    not know the file's name; it is taken from the variables of the functions that raised the error.
+    Mistakes are errors raised by Hydra, and YAML files that cannot be read. The
+    file's name, which a UnicodeDecodeError lacks, is taken from the variables of the functions that
+    raised it.
     """
     if isinstance(error, YAMLError):
         return " ".join(str(error).split())

@@ -62,7 +62,7 @@ def wrapped(env: Env, entry: Any) -> Env:
 
 
 def checked_maker(key: str, path: str, maker: Any, base: type) -> Maker:
-    """The class or function that makes environments, named by `path`, "module:Name", in `key`.
+    """Returns `maker`, which `path` ("module:Name") in `key` names, if it makes environments.
 
     Raises ConfigError, without calling it, if its result is not known to be an environment: if it
     is neither a subclass of `base` nor a function that is annotated to return one.

@@ -51,7 +51,7 @@ def ending_text(verdict: Verdict) -> str:
 
 
 def alike(first: dict[str, int], num: int, verdict: Verdict) -> Verdict:
-    """Shortens a failure to "as #N" if job N was the `first` with this cause, numbers apart."""
+    """Shortens a failure to "as #N" if job N was the `first` with this cause, ignoring digits."""
     cause = re.sub(r"\d+", "", str(verdict.error))
     again = verdict.state == "failed" and first.setdefault(cause, num) != num
     return verdict._replace(error=f"as #{first[cause]}") if again else verdict

@@ -64,7 +64,7 @@ class RayConf:
     # null: a Ray of the command's own on this machine, which ends with the command.
     address: Optional[str] = "auto"
     # Workers to start; null: one on every node with free cores, until all jobs can run at once; one
-    # in a sweep over a key of speed. Further workers wait until cores are free or nodes join.
+    # in a sweep that measures time. Further workers wait until cores are free or nodes join.
     workers: Optional[int] = positive(None)
     # Cores of a worker, which runs as many jobs side by side as fit; null: all free cores of its
     # node, as far as the jobs need them. Sweeps that measure time, and jobs that take all cores,

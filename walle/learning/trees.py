@@ -38,7 +38,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Tree) -> Tree:
 
 
 def replaced(record: Tree, **fields: Any) -> Tree:
-    """`record._replace(**fields)`, for functions to compile: Torch 2.11 returns () for that."""
+    """Like `record._replace(**fields)`, which returns () in code that Torch 2.11 compiles."""
     old: Any = record
     made: Tree = type(old)(**{**old._asdict(), **fields})
     return made

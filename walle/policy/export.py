@@ -107,7 +107,7 @@ class ActingModule(torch.nn.Module):
 class SeeingModule(ActingModule):
     """A policy that sees images, as a module: its arguments are the images and the vector, if any.
 
-    Images are bytes as the environment returns them, [N, *shape].
+    Images are [N, *shape]: float32, or bytes (also for booleans).
     """
 
     def __init__(self, policy: Policy, encoder: Encoder) -> None:

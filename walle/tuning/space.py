@@ -42,7 +42,7 @@ class Space(NamedTuple):
         return [*self.fixed, *(f"{key}={text(value)}" for key, value in point.items())]
 
     def ends(self) -> Iterator[Point]:
-        """The points of all first and all last values, then the first with each other choice."""
+        """The points of all first and all last values; the first one with each other choice."""
         ends: dict[str, Sequence[Value]] = {
             key: values.choices
             if isinstance(values, CategoricalDistribution)
