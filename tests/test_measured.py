@@ -258,6 +258,9 @@ def serial_part():
     sums = 1000 * round_["sum_s"], *(1000 * f(round_["sum_of_turns_s"]) for f in (min, max))
     total = "{:.1f} ({:.1f} - {:.1f})".format(*sums)
     yield f"| sum of the sections (lowest and highest repetition) | | | | | {total} |"
+    once = ("sums, norms, Adam", "learning, other", "normalisers", *rest)
+    undivided = 1000 * sum(sections[name]["serial_s"] for name in once)
+    yield f"undivided work takes {undivided:.1f} ms** of a round"
 
 
 def cluster():

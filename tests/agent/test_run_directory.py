@@ -7,7 +7,7 @@ import os
 import pytest
 
 from walle.agent.run_directory import FAILURE, Status, remove_refused, set_aside_previous
-from walle.errors import WorkerError
+from walle.errors import ConfigError, WorkerError
 from walle.launcher.records import is_done
 from walle.system.locks import RUN_LOCK, run_directory
 from walle.system.run_files import read_status, set_aside, update_status
@@ -94,6 +94,12 @@ def test_status_has_the_cause_in_one_line_and_the_traceback_has_a_file(tmp_path)
     fail(tmp_path, WorkerError("sampler-0 died"))  # an attempt that ends otherwise
     assert read_status(tmp_path)["error"] == "WorkerError: sampler-0 died"
     assert not (tmp_path / FAILURE).exists()
+
+
+@pytest.mark.parametrize(("error", "code"), [(WorkerError("died"), 1), (ConfigError("no"), 2)])
+def test_status_has_the_exit_code_of_the_command(tmp_path, error, code):
+    fail(tmp_path, error)
+    assert read_status(tmp_path)["exit_code"] == code
 
 
 def test_a_full_disk_hides_no_error(tmp_path):

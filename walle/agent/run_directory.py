@@ -173,7 +173,7 @@ class Status:
             text = f"{type(error).__name__}: {error}".strip()
             cause = cause_text(text)
             try:
-                self.end("failed", exit_code=1, error=cause)
+                self.end("failed", exit_code=1 + isinstance(error, ConfigError), error=cause)
                 if text != cause:  # the error has several lines
                     write_atomically(self._directory.path / FAILURE, f"{text}\n")
             except OSError as disk:  # the run's own error matters more
