@@ -58,7 +58,8 @@ def parser(
 ) -> argparse.ArgumentParser:
     """A parser with the flags that all scripts share, and with a script's own `flags`.
 
-    `options` may lack --by or --warmup, which the script then does not have. `flags` holds the arguments of `add_argument`, or only the help, by flag and metavar.
+    `options` may lack --by or --warmup, which the script then does not have. `flags` holds the
+    arguments of `add_argument`, or only the help, by flag and metavar.
     """
     raw = argparse.RawDescriptionHelpFormatter
     p = argparse.ArgumentParser(

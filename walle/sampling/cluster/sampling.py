@@ -127,8 +127,8 @@ class Pools:
     def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
         """Deals all lanes, which must have the same next round, to the nodes.
 
-        Pools stay if the samplers of none would change. A node can have `most[node]` samplers; returns
-        each node's number of samplers. `round_` is the next round.
+        Pools stay if the samplers of none would change. A node can have `most[node]` samplers;
+        returns each node's number of samplers. `round_` is the next round.
         """
         shares = deal_lanes(most, len(self._plan.task.lanes))
         counts = {member: len(share) for member, share in shares.items()}
