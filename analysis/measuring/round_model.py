@@ -38,7 +38,7 @@ POLICY_BYTES = 100e3
 # Seconds of a core for a step of `env=slow`, which only waits, in each of 64 processes on two
 # cores.
 SLOW_CPU_S = 0.11e-3
-# The share of learning that learners divide: 87% [83, 91] by whole runs (docs/study.md), 91% to 94%
+# The share of learning that learners divide: 83% [78, 88] by whole runs (docs/study.md), 91% to 94%
 # by sections of rounds (benchmarks/measured/serial*.json).
 DIVISIBLE = 0.83, 0.94
 # The largest errors beside real runs: on two cores in lock-step with a core for each process, on

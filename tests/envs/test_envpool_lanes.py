@@ -262,7 +262,7 @@ def test_the_commands_of_the_page_train_and_act(words, tmp_path):
 
 
 def test_the_page_has_commands():
-    assert len(COMMANDS) == 5
+    assert len(COMMANDS) == 3
 
 
 @pytest.mark.parametrize(
