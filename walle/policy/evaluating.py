@@ -176,9 +176,9 @@ def _run(policy: Policy, numbers: Sequence[int], seed: int, deterministic: bool)
             return actor.likeliest(obs)
         return actor.draw(obs, np.concatenate([policy.network.noise(rng, 1) for rng in noise]))
 
-    seeds, of_lanes = [afterwards_seed(seed, number) for number in numbers], seed
-    if policy.spec.backend == "envpool":  # whose lanes take no new seeds
-        seeds, of_lanes = None, afterwards_seed(seed, 0)
+    takes_seeds = policy.spec.backend != "envpool"
+    seeds = [afterwards_seed(seed, number) for number in numbers] if takes_seeds else None
+    of_lanes = seed if takes_seeds else afterwards_seed(seed, 0)
     seed_globals(seed, "afterwards", numbers[0])
     with closing(make_lanes(policy.spec, numbers, of_lanes, "evaluate")) as lanes:
         evaluation = run_episodes(lanes, seeds, act, info=policy.spec.info)
