@@ -427,6 +427,26 @@ def test_every_row_of_the_study_was_measured(table, tmp_path):
     assert [line for line in table(tmp_path) if line not in page] == []
 
 
+def test_the_returns_of_wall_es_figure_3_were_measured():
+    rows = pd.read_csv(MEASURED / "wall_e_figure_3.csv.gz")
+    ended = rows[rows["return_round_mean"].notna()].set_index("iteration")["return_round_mean"]
+    texts = [
+        f"{ended[(ended.index > round_ - 100) & (ended.index <= round_)].mean():,.0f}"
+        for round_ in (100, 200, 500, 1000, 2000, 3200)
+    ]
+    page = " ".join((ROOT / "docs" / "reproductions.md").read_text().split())
+    notes = " ".join((ROOT / "docs" / "notes" / "reproductions.md").read_text().split())
+    assert f"take {rows['wall_s'].iloc[-1] / 60:.0f} minutes of one core" in page
+    assert f"reach {texts[2]} after 500 rounds, and {texts[-1]} [at the end]" in page
+    assert (
+        "is {} after 100 rounds, {} after 200, {} after 500, {} after 1,000, {} after".format(
+            *texts
+        )
+        in notes
+    )
+    assert f"{texts[4]} after 2,000 and {texts[5]} after 3,200" in notes
+
+
 def test_rounds_that_were_kept_give_the_figures_of_their_runs(tmp_path, monkeypatch):
     jobs = [Job(n=n, seed=seed, iterations=4) for n in (1, 2) for seed in (0, 1)]
     sweep = write_sweep(tmp_path / "runs", jobs)
