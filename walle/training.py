@@ -314,11 +314,10 @@ class Training:
             events = EventLog()
             watchdog = self._make_watchdog(events.report)
             return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
-        # Samplers draw different numbers from global generators.
-        exact = environment.env.exact and not sampler.lag.free_running
-        exact = exact and not config.whole_episodes
+        # Samplers draw different numbers from global generators, so lanes must not move then.
+        moves = environment.moves and environment.env.exact and not config.whole_episodes
         patience = Patience(
-            balance=sampler.balance and exact and environment.moves,
+            balance=sampler.balance and moves and not sampler.lag.free_running,
             restarts=sampler.restarts,
             timeout_s=sampler.timeout_s,
         )

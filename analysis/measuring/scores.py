@@ -98,7 +98,7 @@ def training(sweep: Sweep, names: Collection[str]) -> Scores:
 
 
 def at_end(sweep: Sweep, names: Collection[str]) -> Scores | None:
-    """The evaluations of some runs at their ends; None unless all have one, at like steps."""
+    """The evaluations of some runs at their ends; None unless all have one, at similar steps."""
     rows = sweep.evaluations[sweep.evaluations["run"].isin(names)]
     last = rows.groupby(rows["run"].astype(str)).tail(1)
     if len(last) < len(names) or last["env_steps"].min() < SAME_END * last["env_steps"].max():

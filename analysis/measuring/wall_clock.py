@@ -174,9 +174,9 @@ def seconds_per_run(
     `frame` holds the rows of sweep.iterations that count. Collection takes `collect_s` in
     lock-step, and `collect_max_s` with overlap, as the slowest sampler holds up a round. For
     free-running samplers it takes all of the iteration's wall clock per step that arrived, whether
-    learned or dropped; the samplers' waiting for free slots counts. `busy` leaves
-    that waiting out: as a rollout is a sampler's share of a nominal round, n samplers collect
-    `batch_size` steps in the mean time of a rollout.
+    learned or dropped; the samplers' waiting for free slots counts. `busy` leaves that waiting out:
+    as a rollout is a sampler's share of a nominal round, n samplers collect `batch_size` steps in
+    the mean time of a rollout.
     """
     require(frame, column)
     unit, steps = unit_of(sweep).steps, steps_of(sweep).loc[frame.index]

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -48,6 +49,20 @@ def test_an_episode_depends_on_seed_and_number_alone(trained, monkeypatch):
     drawn = [walle.evaluate(policy, 7, seed=5, deterministic=False) for _ in range(2)]
     assert drawn[0] == drawn[1]
     assert drawn[0].returns != whole.returns
+
+
+def test_lanes_that_take_no_seeds_are_not_those_of_the_runs_own_evaluations(trained, monkeypatch):
+    policy, made = walle.load(trained("ppo")), []
+    policy.spec = dataclasses.replace(policy.spec, backend="envpool")
+
+    def make_lanes(spec, numbers, seed, role):
+        made.append((seed, role))
+        raise RuntimeError
+
+    monkeypatch.setattr(evaluating, "make_lanes", make_lanes)
+    with pytest.raises(RuntimeError):
+        evaluating._run(policy, [0, 1], 0, True)
+    assert made == [(afterwards_seed(0, 0), "evaluate")]
 
 
 @pytest.mark.parametrize("name", ["mujoco", "sac"])
