@@ -1,6 +1,6 @@
 """The cost of a step for several numbers of lanes of a sampler, split into sections.
 
-    python benchmarks/lanes.py [--tasks HalfCheetah Reacher] [--lanes 1 2 4 8 16 32 64 128 256]
+    python benchmarks/lanes.py [--tasks HalfCheetah Reacher] [--lanes 1 2 4 ...] [--json FILE]
 
 One sampler's loop in this process, pinned to one core, without queues: `LaneSampler.fill` on the
 arrays a process would write to. Times are microseconds of the process's CPU time per environment
@@ -11,7 +11,6 @@ last step; `physics` is the call that steps MuJoCo.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -25,6 +24,8 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 
+from benchmarks.options import parser_of
+from benchmarks.provenance import provenance, write_json
 from walle.envs import EnvSpec, make_lanes
 from walle.nets.policies import GaussianPolicy
 from walle.sampling.actor import Actor
@@ -63,7 +64,7 @@ class CpuTimer(Timer):
 
 def main() -> int:
     """Prints a line per task and number of lanes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--tasks", nargs="+", default=["HalfCheetah", "Reacher", "Humanoid"])
     parser.add_argument("--lanes", nargs="+", type=int, default=[2**i for i in range(9)])
     parser.add_argument("--steps", type=int, default=2560, help="environment steps of a rollout")
@@ -72,12 +73,16 @@ def main() -> int:
     args = parser.parse_args()
     os.sched_setaffinity(0, {args.core})
     torch.set_num_threads(1)
+    report: dict[str, Any] = {"provenance": provenance({}), "tasks": {}}
     print(f"{'task':<24}{'lanes':>6}{'steps/s':>10}" + "".join(f"{n:>9}" for n in Cost._fields))
     for task in args.tasks:
+        costs = report["tasks"].setdefault(task, {})
         for lanes in args.lanes:
             cost = measure(f"{task}-v5", lanes, max(1, args.steps // lanes), args.repetitions)
+            costs[lanes] = cost._asdict()
             columns = "".join(f"{value:>9.2f}" for value in cost)
             print(f"{task:<24}{lanes:>6}{1e6 / cost.total:>10,.0f}{columns}", flush=True)
+    write_json(args.json, report)
     return 0
 
 
