@@ -28,7 +28,7 @@ from walle.analysis.runs import LOCK_STEP, BadInputError, Run, Sweep, read_table
 from walle.analysis.writing.format import listed
 
 # A call for no lane costs as much as these numbers of lanes (benchmarks/lanes.py, HalfCheetah).
-ACT_CALL_LANES, ENV_CALL_LANES, ROLLOUT_LANES = 36.0, 2.3, 60.0
+ACT_CALL_LANES, ENV_CALL_LANES, ROLLOUT_LANES = 46.0, 1.8, 60.0
 # Seconds of the agent for each sampler and round: copying a rollout, waking, looking after all
 # samplers.
 SAMPLER_S = 35e-6 + 3e-6 + 1.5 * 4.5e-6
