@@ -271,12 +271,21 @@ def cluster():
         yield row(*cells, f"{ours / bare:.2f}")
 
 
+def lanes():
+    for task, costs in measured("lanes")["tasks"].items():
+        for count in ("1", "4", "16", "64", "256"):
+            cost = costs[count]
+            times = [f"{cost[part]:.2f}" for part in ("total", "physics", "act", "env", "once")]
+            share = cost["physics"] / cost["total"]
+            yield row(task, count, f"{1e6 / cost['total']:,.0f}", *times, f"{share:.2f}")
+
+
 @pytest.mark.parametrize(
     "table",
     [
         *(learning, replay, rounds, collecting, other_tasks, physics, race, race_of_walle),
         *(sixteen_collecting, sixteen_learning, sixteen_rounds, two_learners, two_replay_learners),
-        *(serial_part, cluster),
+        *(serial_part, cluster, lanes),
     ],
 )
 def test_every_row_of_the_page_was_measured(table):
@@ -287,7 +296,7 @@ def test_every_row_of_the_page_was_measured(table):
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 20
+    assert len(files) == 21
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")

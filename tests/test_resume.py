@@ -314,7 +314,8 @@ def test_an_environment_that_cannot_go_on_begins_new_episodes_and_says_so(tmp_pa
     env = ("env=gym", "env.id=tests.toy:Locked-v0", f"+env.kwargs.leaves={leaves}")
     overrides = [*env, *SMALL, *QUICK["ppo"], *SERIAL, "logger.progress=lines"]
     killed_run(overrides, tmp_path)
-    capsys.readouterr()
+    foretold = "if resumed, the run will start new episodes: Locked-v0 cannot continue in lane 0"
+    assert (foretold in capsys.readouterr().out) == (leaves == 3)
     resume(overrides, tmp_path)
     assert "sampler-0 starts new episodes: the state of this environment" in capsys.readouterr().out
     iterations, episodes = read(tmp_path / "iterations.csv"), read(tmp_path / "episodes.csv")
