@@ -159,7 +159,7 @@ def _mode(lag: int | None) -> str:
 
 
 def enough_samplers(points: Sequence[Prediction]) -> Prediction:
-    """The fewest samplers with which a step takes at most 5% longer than with any number."""
+    """The fewest samplers whose time per step is at most 5% above the least."""
     best = min(point.step_s for point in points)
     return next(point for point in points if point.step_s <= ENOUGH * best)
 

@@ -157,7 +157,7 @@ def ask(sweep: Sweep, by: str) -> str:
 
 
 def answers(sweep: Sweep, by: str, warmup: int, finals: pd.DataFrame) -> list[str]:
-    """The answer: speedups of the most workers within the cores, or the best final scores."""
+    """The answer: speedups of the most workers that have cores, or the best final scores."""
     texts: dict[str, list[str]] = {}
     if by in comparisons.WORKERS and by in sweep.varying:
         parts = {"iteration": "whole rounds", **iteration_time.PARTS}

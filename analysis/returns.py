@@ -236,7 +236,7 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: stats.FloatArray) -> stats
 
 
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> stats.FloatArray:
-    """[points]: equal steps from where the last run starts to where the longest run ends.
+    """[points]: evenly spaced from where the last run starts to where the longest run ends.
 
     If a run ends before another starts, as on the wall clock, the steps start where the first run
     starts. Runs with one value each, at the same x, have one point.

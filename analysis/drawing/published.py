@@ -55,7 +55,7 @@ def draw(axes: style.Axes, rows: pd.DataFrame, column: str) -> None:
 
 
 def returns(task: str, *algorithms: str) -> pd.DataFrame:
-    """The published returns of a task in any version; `ppo_kl` has those of PPO too."""
+    """The published returns of a task in any version; `ppo_kl` gets PPO's."""
     rows = pd.read_csv(REFERENCE / "returns_published.csv")
     names = {algorithm.split("_")[0].upper() for algorithm in algorithms}
     return rows[(rows["task"] == task.split("-")[0]) & rows["algorithm"].isin(names)]

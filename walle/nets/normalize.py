@@ -111,8 +111,8 @@ def normalize_into(
 class RewardNormalizer:
     """Divides rewards by the running standard deviation of the discounted return.
 
-    Per lane R_t = gamma R_(t-1) + r_t, from zero at the start of an episode; rewards keep their
-    sign and their mean (Engstrom et al. 2020, "Implementation matters", section 3).
+    Per lane R_t = gamma R_(t-1) + r_t, from zero at the start of an episode; no mean is
+    subtracted, so signs stay (Engstrom et al. 2020, "Implementation matters", section 3).
     """
 
     def __init__(self, lanes: int, gamma: float, *, enabled: bool) -> None:

@@ -42,7 +42,7 @@ class Parent(NamedTuple):
         return cls(file, state)
 
     def start(self, algorithm: Any, config: Config, lane: Lanes) -> str:
-        """Copies what fits into a new run's algorithm; returns a line, or raises ConfigError."""
+        """Starts a new run's algorithm from it; returns a line, or raises ConfigError."""
         file, state = self  # data: nothing that it names is imported
         mine, its = (flatten(checkpoint.as_data(x)) for x in (asdict(config), state["config"]))
         own = {"obs": lane.observation_space, "action": lane.env_action_space}
@@ -72,7 +72,7 @@ class Parent(NamedTuple):
 
 
 def continued(env: EnvSpec, source: Parent, entries: int, *, resumed: bool) -> EnvSpec:
-    """`env` with the offset, [entries], of the run `source`; if `resumed`, also its columns."""
+    """`env` with the offset, [entries], of the run `source`; if `resumed`, also its `info`."""
     file, state = source
     if not resumed and getattr(state.get("offset"), "shape", (entries,)) != (entries,):
         return env  # `Parent.start` refuses it

@@ -1,4 +1,4 @@
-"""The common part of the off-policy algorithms: replay buffer, due updates and their blocks."""
+"""The common part of the off-policy algorithms: replay buffer, and due updates in blocks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OffPolicySettings(CompilableSettings):
 
 
 class Draw(NamedTuple):
-    """The arguments of `OffPolicy.learn`: the inputs of N blocks of updates."""
+    """The arguments of `OffPolicy.learn`: the N blocks of K updates with M draws of noise."""
 
     minibatches: Tensor  # [N, K, B, W] rows of the replay buffer
     noise: Tensor  # [N, K, M, B, A] standard normal
@@ -122,7 +122,7 @@ class OffPolicy(ABC):
 
     @property
     def updates_per_block(self) -> int:
-        """K, the updates in a block."""
+        """K, the updates in a block, which is learned from as a whole."""
         return 1
 
     @property
@@ -137,7 +137,7 @@ class OffPolicy(ABC):
 
     @property
     def vector(self) -> Tensor:
-        """See `Learnable`: the policy is enough, as it would show a difference of the critics."""
+        """See `Learnable`: a difference between learners' critics soon reaches the policy."""
         return self.policy_vector
 
     @abstractmethod

@@ -26,8 +26,8 @@ class Experience(NamedTuple):
     rollout and each step that ended an episode. The policy never saw the successors of these steps.
     """
 
-    # [T L + M, O] normalised: every observation, then the M unseen successors. Of rows of bytes,
-    # which hold images, only the vectors are normalised
+    # [T L + M, O] normalised: every observation, then the M unseen successors. In rows of bytes,
+    # which hold images, only vectors are normalised
     states: Tensor
     needs_final_obs: Tensor  # [T, L] marks the M steps
     action: Tensor  # [T, L, *A]
@@ -72,7 +72,7 @@ class Experience(NamedTuple):
 
 
 class Normalizers:
-    """The normalisers of observations and rewards; learning uses the samplers' observations."""
+    """The normalisers of observations and rewards, updated from every round."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Sampling on the nodes of a Ray cluster: the agent's end, and where each sampler runs."""
+"""Sampling on the nodes of a Ray cluster: the agent's side, and where each sampler runs."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Plan:
     patience: Patience  # when samplers are replaced, and nodes set aside
 
     def start(self, tasks: Sequence[SamplerTask]) -> Start:
-        """Arguments of a pool: a node replaces silent samplers before the agent drops the node."""
+        """Arguments of a pool, which replaces silent samplers before the agent drops the node."""
         shapes = [self.shape(len(task.lanes)) for task in tasks]
         limit_s, pin = self.patience.timeout_s, self.task.core is not None
         patience = self.patience._replace(timeout_s=limit_s and limit_s / 3)
@@ -105,7 +105,7 @@ class Pool:
     samplers: tuple[int, ...]  # the samplers' numbers in the run
     round: int  # the next round to request
     start: Start | None  # what the node starts it from; None once it is sent
-    # the incarnations that run on the node; until this one is sent, earlier ones, which end then
+    # the incarnations on the node; before this pool is sent, earlier ones, which it ends
     on_node: tuple[int, ...] = ()
 
 
@@ -158,7 +158,7 @@ class Pools:
         self.pools.append(Pool(self._incarnations, member, samplers, round_, start, ends))
 
     def rehouse(self, live: Sequence[Member]) -> None:
-        """Restarts samplers of a lost node on other nodes, before their first missing round."""
+        """Restarts a lost node's samplers elsewhere, from the start of their first missing round."""
         if not self.homeless or not live:
             return
         loads = {m: sum(len(t.samplers) for t in self.pools if t.member is m) for m in live}
@@ -215,11 +215,11 @@ class Request(NamedTuple):
 
 
 class RaySampling(Sampling):
-    """The agent's end of the samplers on all nodes.
+    """The agent's side of sampling on all nodes.
 
     Lanes are dealt to nodes between two rounds. The samplers of a node that is lost in a round are
-    started elsewhere, before the first round that is missing, and all lanes are dealt again when
-    every requested round has arrived.
+    started elsewhere, from the start of their first missing round, and all lanes are dealt again
+    when every requested round has arrived.
     """
 
     def __init__(
