@@ -43,12 +43,25 @@ def costs(setup: Setup, **changes: object) -> Costs:
 
 
 ALONE = Setup(steps=100, lanes=64)
-LANE_S = 8.0 / (2.3 + 64)  # a call of the environment costs as much as 2.3 lanes
+LANE_S = 8.0 / (1.9 + 64)  # a call of the environment costs as much as 1.9 lanes
+
+
+def test_the_fixed_costs_of_calls_were_measured() -> None:
+    times = json.loads((MEASURED / "lanes.json").read_text())["tasks"]["HalfCheetah"]
+    lanes = np.array([int(count) for count in times])
+    for parts, call_lanes in (
+        (("act",), round_model.ACT_CALL_LANES),
+        (("env", "physics"), round_model.ENV_CALL_LANES),
+    ):
+        step = np.array([sum(cost[part] for part in parts) for cost in times.values()])
+        terms = np.stack((1 / lanes, np.ones(len(lanes))), 1) / step[:, None]
+        call, lane = np.linalg.lstsq(terms, np.ones(len(lanes)), rcond=None)[0]
+        assert call / lane == pytest.approx(call_lanes, rel=0.03)
 
 
 def test_processes_that_take_turns() -> None:
     found = predict(costs(ALONE), replace(ALONE, samplers=4, learners=2))
-    collect_s, learn_s = LANE_S * (2.3 + 16), 2.0 * (0.25 + 0.75 / 2)
+    collect_s, learn_s = LANE_S * (1.9 + 16), 2.0 * (0.25 + 0.75 / 2)
     assert (found.collect_s, found.learn_s) == pytest.approx((collect_s, learn_s))
     assert found.round_s[0] == pytest.approx(collect_s + learn_s + 0.1 + 4 * SAMPLER_S)
 
@@ -64,7 +77,7 @@ def test_an_overlap_takes_the_longer_of_both() -> None:
 
 def test_more_samplers_than_cores_share_them() -> None:
     found = predict(costs(ALONE), replace(ALONE, samplers=8, cores=2))
-    assert found.collect_s == pytest.approx(4 * LANE_S * (2.3 + 8))
+    assert found.collect_s == pytest.approx(4 * LANE_S * (1.9 + 8))
     waiting = costs(ALONE, env_cpu_s=1e-6)  # all but 6.4 ms of a round is waiting
     found = predict(waiting, replace(ALONE, samplers=8, cores=2))
     assert found.collect_s == pytest.approx(1.0, rel=0.01)
@@ -72,9 +85,9 @@ def test_more_samplers_than_cores_share_them() -> None:
 
 def test_a_round_waits_for_its_slowest_sampler_less_with_a_lag() -> None:
     spread = costs(ALONE, step_deviation_s=0.01)  # of 1,600 steps of each of four samplers: 0.4 s
-    late_s = predict(spread, replace(ALONE, samplers=4)).collect_s - LANE_S * (2.3 + 16)
+    late_s = predict(spread, replace(ALONE, samplers=4)).collect_s - LANE_S * (1.9 + 16)
     assert late_s == pytest.approx(1.03 * 0.4, rel=0.02)  # the expected maximum of four
-    lag = predict(spread, replace(ALONE, samplers=4, max_lag=1)).collect_s - LANE_S * (2.3 + 16)
+    lag = predict(spread, replace(ALONE, samplers=4, max_lag=1)).collect_s - LANE_S * (1.9 + 16)
     assert lag == pytest.approx(late_s / 2)
 
 
