@@ -158,7 +158,7 @@ class Pools:
         self.pools.append(Pool(self._incarnations, member, samplers, round_, start, ends))
 
     def rehouse(self, live: Sequence[Member]) -> None:
-        """Restarts a lost node's samplers elsewhere, from the start of their first missing round."""
+        """Restarts a lost node's samplers elsewhere, at the start of their first missing round."""
         if not self.homeless or not live:
             return
         loads = {m: sum(len(t.samplers) for t in self.pools if t.member is m) for m in live}
