@@ -8,12 +8,14 @@ import shutil
 import statistics
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from benchmarks import data
 from tests.analysis.synthetic import Job, write_run, write_sweep
-from walle.analysis import compare, speedup, time_percentage
+from walle.analysis import compare, iteration_time, speedup, time_percentage
+from walle.analysis.measuring.stats import mean_interval
 from walle.analysis.runs import load
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -303,10 +305,14 @@ def test_what_is_kept_names_its_command_and_no_path():
         assert "/" not in command.removeprefix("python benchmarks/")
 
 
+def rounds_of(name):
+    (file,) = MEASURED.glob(f"{name}.csv*")
+    return pd.read_csv(file, keep_default_na=False, dtype={"run": str})
+
+
 def restored(name, path, chosen=None):
     """The sweep of a study, from the seconds of its rounds; only the runs that `chosen` selects."""
-    (file,) = MEASURED.glob(f"{name}.csv*")
-    rows = pd.read_csv(file, keep_default_na=False, dtype={"run": str})
+    rows = rounds_of(name)
     rows = rows if chosen is None else rows[chosen(rows)]
     columns, jobs = list(rows), []
     settings, times = columns[2 : columns.index("cores")], columns[columns.index("iteration") :]
@@ -340,16 +346,20 @@ def interval(row, name, digits=2):
     return f"{middle} [{', '.join(bounds)}]"
 
 
+def learning_shares(sweep):
+    shares = time_percentage.study(sweep).table
+    for _, cell in shares[(shares["of"] == "iteration") & (shares["part"] == "learn")].iterrows():
+        yield interval(cell, "percent", 0).replace(" [", "% [", 1)
+
+
 def study_collecting(path):
     sweep = restored("study_collecting", path)
-    of, shares = speedups(sweep), time_percentage.study(sweep).table
-    shares = shares[(shares["of"] == "iteration") & (shares["part"] == "learn")]
+    of = speedups(sweep)
     for name, title in (("collection", "collecting"), ("end to end", "whole round")):
         digits = [2, 2, 1, 1]  # of HalfCheetah with one and two samplers, and of Humanoid
         cells = zip((row for _, row in of[name].iterrows()), digits, strict=True)
         yield row(title, *(interval(cell, "seconds", d) for cell, d in cells))
-    texts = (interval(cell, "percent", 0) for _, cell in shares.iterrows())
-    yield row("learning's share", *(text.replace(" [", "% [", 1) for text in texts))
+    yield row("learning's share", *learning_shares(sweep))
     for name, title in (
         ("collection", "speedup of collecting"),
         ("end to end", "of the whole round"),
@@ -434,6 +444,53 @@ def study_waiting(path):
 def test_every_row_of_the_study_was_measured(table, tmp_path):
     page = " ".join((ROOT / "docs" / "study.md").read_text().split())
     assert [line for line in table(tmp_path) if line not in page] == []
+
+
+def wall_e(path, name="wall_e_2018_short"):
+    sweep = restored(name, path)
+    of, learning_s = speedups(sweep), iteration_time.study(sweep, of="learn").table
+    for title, rows, column in (
+        ("collecting", of["collection"], "seconds"),
+        ("learning", learning_s, "learn_s"),
+    ):
+        yield row(f"`walle`: {title}, s", *(interval(at, column) for _, at in rows.iterrows()))
+    yield row("`walle`: learning's share", *learning_shares(sweep))
+    yield f"| `walle`: collecting, speedup | | {interval(of['collection'].loc[1], 'speedup')} |"
+    if name == "wall_e_2018_short":
+        whole = interval(of["end to end"].loc[1], "speedup")
+        yield f"| `walle`: end to end, speedup | | {whole} |"
+
+
+def reacher(path):
+    yield from wall_e(path, "parallel_trpo_2016")
+
+
+def four_tasks(path):
+    of = speedups(restored("parallel_trpo_2016_tasks", path))
+    for name, title in (("collection", "collecting"), ("end to end", "whole round")):
+        for at, samplers in ((0, "1 sampler"), (1, "2 samplers")):
+            cells = (interval(cell, "seconds") for _, cell in of[name].iloc[at::2].iterrows())
+            yield row(f"{title}, {samplers}, s", *cells)
+    for name, title in (("collection", "of collecting"), ("end to end", "of the whole round")):
+        cells = (interval(cell, "speedup") for _, cell in of[name].iloc[1::2].iterrows())
+        yield row(f"speedup {title}", *cells)
+    rounds = rounds_of("parallel_trpo_2016_tasks")
+    one, two = (rounds[rounds["sampler.n"] == samplers] for samplers in (1, 2))
+    assert one["return_round_mean"].tolist() == two["return_round_mean"].tolist()
+    for which, title in ((lambda x: x.head(1), "first round"), (lambda x: x.tail(5), "last five")):
+        cells = []
+        for _, mine in one.groupby("env.id"):
+            means = [which(x).mean() for _, x in mine.groupby("seed")["return_round_mean"]]
+            found = mean_interval(np.array(means)).columns("return")
+            cells.append(interval(found, "return", 1 if abs(found["return"]) < 100 else 0))
+        yield row(f"return of the {title}", *cells)
+
+
+@pytest.mark.parametrize("table", [wall_e, reacher, four_tasks])
+def test_every_row_of_the_reproductions_was_measured(table, tmp_path):
+    pages = (ROOT / "docs" / f"{page}.md" for page in ("reproductions", "notes/reproductions"))
+    texts = "".join(page.read_text() for page in pages)
+    assert [line for line in table(tmp_path) if line not in texts] == []
 
 
 def test_the_returns_of_wall_es_figure_3_were_measured():
