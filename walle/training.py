@@ -91,7 +91,7 @@ def train(
     Raises:
         ConfigError: the environment or the settings cannot work, or another run uses the
             directory; no sampler has started.
-        WorkerError: a sampler or a learner ended.
+        WorkerError: a worker failed or died too often.
         DirectoryLost: the directory was deleted or moved.
     """
     if not isinstance(config, Config):
@@ -256,7 +256,7 @@ class Training:
             stack.callback(end_orphans)
             stack.enter_context(kept_globals())
             learners: Learners | None = None
-            if config.learners > 1:  # besides the agent
+            if config.learners > 1:
                 # Most runs have one learner and can do without this import.
                 from walle.learning.sharing.learners import Learners, make_learner_tasks
 

@@ -8,7 +8,7 @@ configuration fixes the shards, so the parameters are bit-identical for any numb
 one shard, this is the plain step on the whole minibatch.
 
 `Optimizer` takes such steps in passes over the rows of a round. `Updates` takes blocks of them on
-minibatches from a replay buffer. `walle.learning.native` has both in C++.
+minibatches from a replay buffer. `walle.learning.native` does both in C++, and is preferred.
 """
 
 from __future__ import annotations

@@ -223,7 +223,7 @@ class ProcessSampling(Sampling):
             raise Interrupted
         for task, worker in zip(self._tasks, self._workers, strict=True):
             if worker.sentinel in ready:
-                self._read_messages([], timeout_s=0.1)  # the sampler's traceback may arrive late
+                self._read_messages([], timeout_s=0.1)  # raises a traceback that arrives late
                 self._replace(task.index, worker.how_it_ended())
         if self._others:
             self._others.check()
@@ -238,23 +238,25 @@ class ProcessSampling(Sampling):
 
     def _owes(self, sampler: int) -> bool:
         """Whether the sampler has what it needs for a rollout: a slot, a policy and its lanes."""
-        waiting = self._experience.pending(sampler)
-        round_ = self.lanes.round(sampler) + len(waiting)
+        round_ = self._round_owed(sampler)
         rounds = self._tasks[sampler].rounds
         unfinished = rounds is None or round_ < rounds
         has_policy = self._policies.newest >= self._lag.oldest(round_)
         has_lanes = self._next_deal is None or round_ < self._next_deal[0]
         starting = sampler not in self._experience.ready
-        has_slot = len(waiting) < self._slots
+        has_slot = len(self._experience.pending(sampler)) < self._slots
         return starting or (unfinished and has_policy and has_lanes and has_slot)
 
+    def _round_owed(self, sampler: int) -> int:
+        return self.lanes.round(sampler) + len(self._experience.pending(sampler))
+
     def _notice_death(self) -> None:
-        """Raises WorkerError unless `_wait` can replace the process that died."""
+        """In the agent's work: raises WorkerError unless `_wait` may replace the dead process."""
         self._read_messages([], timeout_s=0.1)
         if self._others:
             self._others.check()
         for sampler, worker in enumerate(self._workers):
-            round_ = self.lanes.round(sampler) + len(self._experience.pending(sampler))
+            round_ = self._round_owed(sampler)
             if worker.ended() and (reason := self._restarts.reason_against(sampler, round_)):
                 raise WorkerError(f"{worker.how_it_ended()}; {reason}")
 

@@ -102,7 +102,8 @@ class OtherProcesses(Protocol):
 class Sampling(ABC):
     """The samplers as the agent uses them: it publishes policies and receives rounds.
 
-    Methods that wait raise WorkerError if a sampler has ended, and Interrupted at a signal.
+    Methods that wait raise WorkerError if a sampler may not be replaced, and Interrupted at a
+    signal.
     """
 
     owners: list[int]  # the sampler of each lane in the last received round; changes in place
@@ -122,7 +123,7 @@ class Sampling(ABC):
         """Waits for the next round."""
 
     def busy(self) -> AbstractContextManager[None]:
-        """A context for the agent's work in which the death of a worker raises WorkerError."""
+        """A context for the agent's work in which the death of a worker may raise WorkerError."""
         return self._watch.busy() if self._watch else nullcontext()
 
     def close(self) -> None:

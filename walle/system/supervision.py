@@ -74,7 +74,7 @@ class DeathWatch:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """Makes the end of a process raise an error during the body."""
+        """Reports the end of a process during the body."""
         try:
             self._busy = True
             self._report_ended()  # a process may have ended while the main thread was not busy

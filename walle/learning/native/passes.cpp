@@ -307,7 +307,7 @@ class Passes {
     Vector sums[NUMBERS] = {};
     for (bool add = false; begin < end; begin += BLOCK, add = true) {
       const int block = int(std::min(end - begin, long(BLOCK)));
-      const long first = batch.first + begin;
+      const long first = batch.start + begin;
       obs_.read(rows.obs, rows.count, batch.order, first, block);
       prefetch(batch, first, block);
       if (distribution_) {

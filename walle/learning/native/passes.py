@@ -287,7 +287,7 @@ class Passes:
 
     def _rows(self, x: Columns) -> Any:
         """The struct of rows, whose tensors must be contiguous and stay."""
-        rows, discrete = len(x.obs), self._kind >= 2
+        rows, discrete = len(x.obs), self._kind in (2, 3, 4)
         shapes: dict[str, tuple[int, ...]] = {"obs": (rows, self._obs_dim)}
         if self._has_policy:
             shapes |= {"action": (rows, len(self._counts)), "log_prob": (rows,)}
@@ -342,6 +342,4 @@ def _choices(policy: Any) -> list[int]:
         return policy.counts
     if isinstance(policy, CategoricalPolicy | EpsilonGreedyPolicy):
         return [policy.dist_params_size]
-    if isinstance(policy, GaussianPolicy):
-        return [1] * policy.action_dim
-    return [1] * (policy.dist_params_size if policy else 0)
+    return [1] * (policy.action_dim if policy else 0)

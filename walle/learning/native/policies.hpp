@@ -1,7 +1,7 @@
 // Distributions of actions: their densities, and the slopes that a loss has at a policy's output.
 //
 // The formulas are those of walle/nets/policies.py. All work on up to LANES rows at a time; lanes
-// beyond these rows hold garbage, which callers mask.
+// beyond these rows hold garbage, which sums over rows must mask.
 
 #pragma once
 
@@ -21,7 +21,7 @@ struct Rows {
 struct Minibatch {
   const Rows &rows;
   const long *order;  // null takes the rows as they come
-  long first, size;
+  long start, size;  // in the round's order
 
   long row(long i) const { return order ? order[i] : i; }
 
@@ -48,14 +48,13 @@ class Distribution {
   // Parameters of the distribution itself, which lie behind the network's.
   virtual int parameters() const { return 0; }
 
-  // To be called before each shard.
+  // Takes the values of `parameters` and clears their gradient; to be called before each shard.
   virtual void prepare(const float *) {}
 
   // Reads the actions of a block of rows.
   virtual void read(const Minibatch &, long, int) {}
 
-  // At `count` rows, whose numbers begin at `first` in the minibatch's order and at `row` in the
-  // block.
+  // At `count` rows, which begin at `first` in the round's order and at `row` in the block.
   virtual Densities densities(const Minibatch &batch, long first, int row, int count) = 0;
 
   // Writes the slopes at the output of the rows of the last `densities`; those along log π differ

@@ -116,7 +116,7 @@ class Barrier:
 
         Args:
             rank: the caller's number.
-            while_waiting: raises an error if a learner has died.
+            while_waiting: raises an error to end the wait.
         """
         for other in range(self._size):
             if other != rank:
@@ -177,7 +177,8 @@ class Exchange(ctypes.Structure):
         rows: addresses of the two memories, which a library uses alternately.
         turn: the memory that was used last.
         is_whole: 0 if the team broke.
-        check: called repeatedly while the library waits; sets `is_whole` to 1 if it returns.
+        check: called repeatedly while the library waits, which clears `is_whole` before; sets it
+            to 1 if it returns.
     """
 
     _fields_ = (
