@@ -116,7 +116,8 @@ def one_variance(squares: FloatArray, dof: FloatArray) -> bool:
     with np.errstate(divide="ignore"):  # the test rejects a variance of 0 beside others
         logs = dof.sum() * np.log(squares.sum() / dof.sum()) - dof @ np.log(squares / dof)
     correction = 1 + ((1 / dof).sum() - 1 / dof.sum()) / (3 * dof.size - 3)
-    return bool(chdtrc(dof.size - 1, logs / correction) >= 2 * TAIL)
+    statistic = max(0.0, logs / correction)  # rounding can make it negative
+    return bool(chdtrc(dof.size - 1, statistic) >= 2 * TAIL)
 
 
 def interval_bounds(

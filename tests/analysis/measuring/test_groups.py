@@ -150,6 +150,8 @@ def test_bartlett_by_hand() -> None:
     assert not stats.one_variance(np.array([10.0, 40.0]), np.array([10.0, 10.0]))
     assert stats.one_variance(np.array([10.0, 35.0]), np.array([10.0, 10.0]))  # p = 6.1%
     assert stats.one_variance(np.array([1.0, 900.0]), np.array([1.0, 1.0]))
+    equal = np.array([np.nextafter(0.5, 1), 0.5])  # rounding makes their statistic negative
+    assert stats.one_variance(equal, np.array([2.0, 2.0]))
 
 
 def test_cells_without_repeats_stay() -> None:
