@@ -286,8 +286,8 @@ class Training:
                 news += warnings(config, problem.longest_episode, env, problem.action_space)
                 for name in self.environment.unseen:
                     news.append(f"logger.info: {name} is not in the first steps' info")
-                if (reason := self.environment.unsaved) and not config.whole_episodes:
-                    news.append(f"if resumed, the run will start new episodes: {reason}")
+                if (unsaved := self.environment.unsaved) and not config.whole_episodes:
+                    news.append(f"if resumed, the run will start new episodes: {unsaved}")
             for line in news:
                 agent.recorder.say(line)
 
