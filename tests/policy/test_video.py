@@ -13,7 +13,7 @@ from tests.policy.conftest import SMALL_NET, TINY, settings
 from walle import eval as command
 from walle.errors import ConfigError
 from walle.policy import acting, video
-from walle.policy.video import BYTES_PER_S, Video, film, most_fps, write
+from walle.policy.video import BYTES_PER_S, SHORT_S, Video, film, most_fps, write
 
 
 def pictures_of(path):
@@ -62,7 +62,8 @@ def test_a_gymnasium_task_is_drawn(policy, tmp_path, ending):
     assert_shows_movement(pictures)
     assert seconds == pytest.approx(read_s, rel=0.1)
     assert seconds == pytest.approx(40 / 30, rel=0.15)  # Pendulum draws 30 pictures a second
-    assert path.stat().st_size <= BYTES_PER_S * seconds
+    assert len(pictures) >= 9 * seconds
+    assert path.stat().st_size <= BYTES_PER_S * (SHORT_S if ending == ".gif" else seconds)
 
 
 @pytest.mark.parametrize("name", ["mujoco", "robot"])
@@ -144,7 +145,8 @@ def test_a_restless_picture_stays_small(tmp_path):
     for name in ("a.mp4", "a.gif"):
         seconds = write(Video(iter(noise), 20.0), tmp_path / name)
         assert seconds == 6
-        assert (tmp_path / name).stat().st_size <= BYTES_PER_S * seconds
+        limit_s = SHORT_S if name == "a.gif" else seconds
+        assert (tmp_path / name).stat().st_size <= BYTES_PER_S * limit_s
 
 
 def test_return_and_step_stay_readable_above_a_restless_picture(tmp_path):

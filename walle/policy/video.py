@@ -33,6 +33,7 @@ Picture = npt.NDArray[np.uint8]
 MOST_FPS = 30
 MOST_FPS_WHILE_LEARNING = 15  # a picture may cost a tenth of a second
 BYTES_PER_S = 1_000_000 / 60
+SHORT_S = 15.0  # a shorter GIF may have as many bytes as one of this length
 _WIDTHS = {1: 480, 2: 360, 3: 240}  # of a picture, by the columns of the grid
 _KBIT_PER_S = 95  # leaves room for the container and the first picture
 _STRIP_QUALITY = -0.3  # from -1, of all bits for the text, to 0; moving floors smeared the digits
@@ -310,7 +311,7 @@ def _write_mp4(video: Video, path: Path) -> int:
 
 def _write_gif(video: Video, path: Path) -> int:
     pictures = [Image.fromarray(picture) for picture in video.pictures]
-    limit = BYTES_PER_S * len(pictures) / video.fps
+    limit = BYTES_PER_S * max(len(pictures) / video.fps, SHORT_S)
     for every, colours, scale in _GIF_LEVELS:
         # All pictures have the colours of the one in the middle.
         palette = pictures[len(pictures) // 2].quantize(colours)
