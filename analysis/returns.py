@@ -3,7 +3,8 @@
 Each value of --by is a line: the mean over seeds with a 95% band (Student's t), or the
 interquartile mean with a bootstrap band. Each environment has a panel. A line is thin where some of
 its runs have no value; a sentence says where. On a clock a line has only the times at which all of
-its runs have a value; core-seconds are the wall clock times the cores that a run could use.
+its runs have a value; core-seconds are the seconds of the wall clock multiplied by the number of
+cores that a run could use.
 """
 
 from __future__ import annotations
@@ -236,10 +237,10 @@ def on_grid(rows: pd.DataFrame, x: str, y: str, grid: stats.FloatArray) -> stats
 
 
 def common_grid(rows: pd.DataFrame, x: str, y: str, points: int = GRID) -> stats.FloatArray:
-    """[points]: evenly spaced from where the last run starts to where the longest run ends.
+    """[points]: evenly spaced from the latest start of a run to the latest end.
 
-    If a run ends before another starts, as on the wall clock, the steps start where the first run
-    starts. Runs with one value each, at the same x, have one point.
+    If a run ends before another starts, as can happen on the wall clock, the grid begins at the
+    earliest start. Runs with one value each, at the same x, have one point.
     """
     spans = rows.dropna(subset=[x, y]).groupby("run", observed=True)[x].agg(["min", "max"])
     start, end = float(spans["min"].max()), float(spans["max"].max())

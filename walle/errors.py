@@ -79,10 +79,10 @@ def print_fault(error: Exception) -> None:
 
 
 def cause_text(error: str) -> str:
-    """One line of a run's error: its first line, then the exception of the traceback below it.
+    """A run's error in one line: its first line, then the exception that its traceback ends with.
 
-    Without a traceback, the line below a worker's name describes the fault. The traceback and the
-    notes below it appear only in the run's log.
+    Without a traceback, the line after a worker's name takes the exception's place. Everything else
+    appears only in the run's log.
     """
     lines = error.strip().splitlines()
     frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]

@@ -213,7 +213,7 @@ def predict(costs: Costs, setup: Setup) -> Prediction:
             (first * cpu_s + useful * learn_s + agent_s) / cores,
         ]
     lock_step = setup.max_lag == 0 and setup.busy <= cores and not others
-    error = ERROR_MANY if setup.busy > 2 and cores > 2 else ERROR if lock_step else ERROR_SHARED
+    error = ERROR_MANY if setup.busy > 1 and cores > 2 else ERROR if lock_step else ERROR_SHARED
     same = attrgetter("steps", "lanes", "samplers", "learners", "machines", "max_lag")
     measured = same(setup) == same(was) and setup.busy <= cores
     return Prediction(

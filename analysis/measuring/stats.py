@@ -282,10 +282,11 @@ def improvement(tasks: Sequence[Sides], *, higher: bool = True) -> Interval:
     the statistical precipice", section 4.3). Its interval holds every probability p that is at most
     t standard deviations from the estimate, where the deviation is the one that p itself implies:
     the score interval of Newcombe (2006, "Confidence intervals for an effect size measure based on
-    the Mann-Whitney statistic, part 2", method 5), with Student's t for few runs and p on every
-    task. Unlike a bootstrap's, it does not collapse to a point if one side wins every pair. Sides
-    of a single run have no interval, and neither have identical sides. All pairs of runs of a task
-    count, paired or not; without `higher`, lower is better, as for seconds.
+    the Mann-Whitney statistic, part 2", method 5), with Student's t in place of the normal
+    distribution, and with the same p assumed on every task. Unlike a bootstrap's, it does not
+    collapse to a point if one side wins every pair. Sides of a single run have no interval, and
+    neither have identical sides. All pairs of runs of a task count, paired or not; without
+    `higher`, lower is better, as for seconds.
     """
     sign = 1 if higher else -1
     won = [(np.sign(both.b[:, None] - both.a) * sign + 1).mean() / 2 for both in tasks]

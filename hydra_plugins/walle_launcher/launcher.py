@@ -1,4 +1,4 @@
-"""The launcher plugin. Every Hydra application imports it at its start, so it imports little."""
+"""The launcher plugin. Every Hydra application imports it when it starts, so it imports little."""
 
 from __future__ import annotations
 

@@ -86,6 +86,8 @@ def test_what_leaves_no_trace_in_the_numbers_may_change():
         ("+env.kwargs.frame_skip=2", "env.kwargs.frame_skip=2 contradicts the run"),
         ("env.backend=gymnasium", "env.backend=gymnasium contradicts the run"),
         ("env.wrappers=[ClipAction]", r"env.wrappers=\[.ClipAction.\] contradicts the run"),
+        ("+experiment=ppo_cartpole", "experiment=ppo_cartpole is for new runs; drop it"),
+        ("env/tuned=ant-ppo", "env/tuned=ant-ppo is for new runs; drop it"),
         ("algo=trpo", "algo=trpo contradicts the run, which has algo=ppo"),
         ("net=gru", "net=gru contradicts the run, which has net=mlp"),
         ("net.policy_hidden=[8]", r"net.policy_hidden=\[8\] contradicts the run"),

@@ -42,6 +42,7 @@ MAY_CHANGE = (  # in a resumed run
 )
 _MAY_CHANGE_WHOLE = ("learner", "logger", "sampler")
 _KEPT = {"sampler": ("lanes", "collect", "max_lag"), "logger": ("return_window", "info")}
+_ABSENT = object()
 _TYPES = {"Integer": "a whole number", "Float": "a number"}  # in words, by OmegaConf's names
 
 
@@ -134,17 +135,24 @@ def resumed_config(
     settings = OmegaConf.create({**older, **without_removed(stored), "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
-        if key == "resume" or key.startswith("hydra."):
+        if key == "resume" or key.startswith(("hydra.", "hydra/")):
             continue
         choice = override.value()  # a list of loggers is compared whole
         is_choice = key in (*GROUPS, "algo") and isinstance(choice, str | list)
         path = f"{key}.name" if is_choice and isinstance(choice, str) else key
         before, typed = OmegaConf.select(settings, path), OmegaConf.select(composed, path)
-        if typed == before or (key == "start_from" and typed and os.path.abspath(typed) == before):
+        both = settings, composed
+        is_lost = all(OmegaConf.select(each, path, default=_ABSENT) is _ABSENT for each in both)
+        is_same = typed == before or (
+            key == "start_from" and typed and os.path.abspath(typed) == before
+        )
+        if is_same and not is_lost:
             continue
-        if key not in (_MAY_CHANGE_WHOLE if is_choice else MAY_CHANGE):
+        if is_lost or key not in (_MAY_CHANGE_WHOLE if is_choice else MAY_CHANGE):
+            value = override.get_value_string() if is_lost else typed
+            has = f"contradicts the run, which has {key}={before}"
             raise ConfigError(
-                f"{key}={typed} contradicts the run, which has {key}={before}; drop it, or start a "
+                f"{key}={value} {'is for new runs' if is_lost else has}; drop it, or start a "
                 f"new run, perhaps with start_from={composed.resume} (a resumed run may change "
                 f"{', '.join(MAY_CHANGE)})"
             )

@@ -1,4 +1,4 @@
-"""From overrides to a plan: jobs composed, checked and numbered, which of them run, in which order.
+"""Turns overrides into a plan: composes, checks, numbers and orders jobs, and decides which run.
 
 A machine's speed drifts: for minutes another program takes part of a core, or a hot core slows
 down. A sweep that ran all seeds of one value before the next value would mistake such a drift for
@@ -252,8 +252,8 @@ def swept_keys(
     """Finds the names of the overrides along which the sweep's jobs differ.
 
     They have several values on the command line or in the sweeper's settings, or differ between
-    jobs because an adaptive sweeper chooses values by itself. A name of a single choice, such as
-    `ppo.clip`, counts as `algo.clip`, which the jobs have.
+    jobs because an adaptive sweeper chooses values by itself. A setting of one choice of a group,
+    such as `ppo.clip`, counts as `algo.clip`, its name in the jobs.
     """
     values = [dict(text.lstrip("+~").partition("=")[::2] for text in job) for job in jobs]
     names = {name for job in values for name in job}
@@ -461,7 +461,7 @@ def config_changed(before: Flat, after: Flat, what: str) -> ConfigError:
 
 
 def can_resume(job: Job) -> bool:
-    """Whether the job's directory holds a checkpoint of a run with its config, however it ended."""
+    """Whether the job is not completed, and has a checkpoint of a run of its configuration."""
     status = read_status(job.directory)
     if status.get("config_hash") != job.identity.config_hash or status.get("state") == "completed":
         return False

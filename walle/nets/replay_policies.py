@@ -1,4 +1,4 @@
-"""Policies for learning from a replay buffer: of actions in [-1, 1], and ε-greedy ones.
+"""Policies of actions in [-1, 1] for learning from a replay buffer, and ε-greedy policies.
 
 Each is a `policies.ActingPolicy`. For learning, those of actions in [-1, 1] also have a
 differentiable function from observations to actions.
@@ -35,7 +35,7 @@ class SquashedGaussianPolicy(MLPPolicy):
     per_entry, is_uniform = 2, True
 
     def draw(self, vector: Tensor, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions [B, A] and their log densities [B] at [B, O], for standard normal [B, A].
+        """Actions [B, A] and their log densities [B] at [B, O], for standard normal noise [B, A].
 
         log π(a|s) = Σ_a [log N(u; μ, σ) - log(1 - tanh² u)]. The last term is computed as
         2 (log 2 - u - softplus(-2 u)), which stays exact where tanh saturates.
@@ -60,7 +60,7 @@ class SquashedGaussianPolicy(MLPPolicy):
         return torch.tanh(dist[..., : self.action_dim])
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """Log density of `action`; ±1, a result of rounding, counts as the next float within."""
+        """Log density of `action`; ±1, caused by rounding, counts as the next float inside."""
         mean, log_std = dist.chunk(2, -1)
         log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
         raw = torch.atanh(action.clamp(-_LARGEST, _LARGEST))

@@ -1,4 +1,4 @@
-"""Supervision: deaths that interrupt work, work and workers that hang, and restarts."""
+"""Supervision: dead workers, work that hangs, workers that hang, and restarts."""
 
 from __future__ import annotations
 

@@ -36,9 +36,9 @@ def make_sampler(
 ) -> BaseSampler:
     """Makes the sampler for one trial.
 
-    A trial's random numbers depend on the seed and the trial's number. An interrupted search
-    therefore resumes with the same trials, and launchers that share a study never draw the same
-    numbers.
+    Its random numbers depend on the seed and on the trial's number (`ONE_SEQUENCE`: on the seed
+    alone). An interrupted search therefore resumes with the numbers that it would have drawn, and
+    launchers that share a study never draw the same numbers.
     """
     sampler, options = _class(setting, "sampler")
     parameters = inspect.signature(sampler).parameters

@@ -91,6 +91,21 @@ def test_a_round_waits_for_its_slowest_sampler_less_with_a_lag() -> None:
     assert lag == pytest.approx(late_s / 2)
 
 
+@pytest.mark.parametrize(
+    ("setup", "error"),
+    [
+        (replace(ALONE, cores=2), 0.0),  # what was measured
+        (replace(ALONE, lanes=32, cores=16), round_model.ERROR),
+        (replace(ALONE, samplers=2, cores=2), round_model.ERROR),
+        (replace(ALONE, samplers=2, cores=2, max_lag=1), round_model.ERROR_SHARED),
+        (replace(ALONE, samplers=2, cores=16), round_model.ERROR_MANY),
+        (replace(ALONE, samplers=16, cores=16, max_lag=1), round_model.ERROR_MANY),
+    ],
+)
+def test_the_error_is_that_of_comparisons_with_real_runs(setup: Setup, error: float) -> None:
+    assert predict(costs(ALONE), setup).error == error
+
+
 def test_learners_beyond_the_shards_have_nothing_to_do() -> None:
     four, many = (predict(costs(ALONE), replace(ALONE, learners=n)).learn_s for n in (4, 16))
     assert four == many == pytest.approx(2.0 * (0.25 + 0.75 / 4))

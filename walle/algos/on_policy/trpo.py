@@ -15,7 +15,7 @@ Departures from the papers:
       round (`fisher_every`), and `cg_damping` is added to its diagonal;
     - the line search accepts a step that achieves `accept_ratio` of the expected improvement; the
       paper asks for any improvement. If it accepts no step, the policy does not change;
-    - under lag the surrogate starts at the newest policy, and experience of an older policy is
+    - under lag, π_old in the surrogate is the newest policy, and experience of an older policy is
       weighted (`correction`; OnPolicy.with_newest_log_probs).
 
 examples/parallel_trpo_2016 has the TRPO of Frans & Hafner (2016).

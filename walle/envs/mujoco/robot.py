@@ -1,4 +1,4 @@
-"""A user's own robot: a MuJoCo model and three functions of all lanes at once."""
+"""A user's own robot: a MuJoCo model and two or three functions of all lanes at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learner processes besides the agent, which all learn the same as the agent.
+"""The learner processes other than the agent; all learn the same as it does.
 
 Every learner has a copy of the algorithm. Before it learns, the agent puts the round's data into
 shared memory and announces it over pipes. Then all learners run the same code on it, and divide the
@@ -143,7 +143,7 @@ class Learners:
             raise
 
     def join(self, algorithm: Learnable, device: str) -> None:
-        """Waits for all learners, then makes `algorithm` the agent's; WorkerError if one ended."""
+        """Waits for all learners, then lets `algorithm` lead them; WorkerError if one ended."""
         for task, pipe, worker in zip(self._tasks, self._pipes, self._workers, strict=True):
             wait([pipe, worker.sentinel])
             message = _last_message(pipe)
@@ -217,8 +217,8 @@ class Leader(SharedTeam):
     def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
         """See `Team`; sends the algorithm's state if the others do not have it.
 
-        The previous round's data can be overwritten: every learner copies it before its first
-        `gather`, which the agent has already passed.
+        The previous round's data may be overwritten: every learner copies a round's data before
+        the round's first `gather`, and the agent has passed the previous round's.
         """
         state = None
         if not self._learners_have_state:
