@@ -6,8 +6,8 @@
 Differences (B - A) and ratios (B / A) have 95% intervals, per task and overall; beside them stands
 the probability that a run of B is better than one of A. Final scores are evaluations at the end, if
 all runs have one, else returns in training over the same steps. Runs of the same seed are paired if
-algorithm, network and environment are the same. Speeds are compared as speedups are: within blocks
-if the launcher measured in blocks.
+algorithm, network and environment are the same. Like speedups, speeds are compared within blocks if
+the launcher measured in blocks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLORS = {SPEEDS[f"{part}_s"]: style.section(part)[0] for part in ("collect", "l
 NEUTRAL = {"difference": 0.0, "scaled": 0.0, "improvement": 0.5, "ratio": 1.0}
 TIME = "seconds to return"
 REACHED = 0.9
-REACH = 1.5  # how far beyond the estimates a bar is drawn, in widths of their range
+REACH = 1.5  # how far a bar may reach beyond the estimates, in multiples of their range
 HEADROOM = 0.06
 FLAGS = {
     "--by KEY[=A,B]": "the key, and two of its values (default: the two sweeps, or what varies)",

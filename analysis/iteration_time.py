@@ -1,4 +1,4 @@
-"""Draws the seconds that steps take to collect or to learn from, against the workers.
+"""Draws the seconds to collect steps, or to learn from them, against the number of workers.
 
 Each task has a panel. Without --by the x axis is `sampler.n` if it varies, else what varies.
 """

@@ -2,8 +2,8 @@
 
 Reads the seconds of one run's processes (or those of a sweep over sampler.n and learner.n), and
 computes rounds with other numbers of them, in lock-step, overlapped and free-running. Intervals
-hold the spread of the measured iterations and the errors that the model had beside real runs;
-`trace=true`, or several samplers, also show how much steps differ. docs/planning.md has the model.
+hold the spread of the measured iterations and the model's errors against real runs; runs with
+`trace=true` or several samplers also show how much steps vary. docs/planning.md has the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from walle.analysis.writing.format import counted
 
 COUNT = partial(cli.whole_number, least=1)
 SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
-ENOUGH, SHOWN = 1.05, 3  # the least gain for more samplers or a change; the most changes named
+# The least gain that is worth more samplers or a change; the most changes that are named.
+ENOUGH, SHOWN = 1.05, 3
 HALF = 0.5  # from this share of learning on, learning is the place to save
 _SPEEDUP = ["speedup", "speedup_low", "speedup_high"]
 SUMMARY = ["mode", "samplers", "iteration_s", "learn_share", *_SPEEDUP, "core_hours_per_million"]

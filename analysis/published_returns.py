@@ -6,8 +6,8 @@ curve of the evaluations, without exploration noise; `best stochastic evaluation
 `eval.stochastic=true`) is the same of the evaluations that sample actions. A published return is
 compared with our number that was measured in the same way, by the probability that a seed of ours
 is above one of theirs. All bars are 95% intervals of the mean (Student's t, from the standard
-deviation over seeds), and end where returns are impossible; small dots are seeds. A hollow marker
-is at another number of environment steps than the end of the runs; the table has the steps.
+deviation over seeds), cut to possible returns; small dots are seeds. A hollow marker is at another
+number of environment steps than the end of the runs; the table has the steps.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class Entry(NamedTuple):
 Pair = tuple[str, Entry, Entry]  # a task, a return of ours, a published one measured like it
 
 
-Panels = Mapping[tuple[str, str], list[Entry]]  # by task and algorithm; the first is of an end
+# By task and algorithm; the first entry is a return at the end of our runs.
+Panels = Mapping[tuple[str, str], list[Entry]]
 
 
 def study(sweep: Sweep) -> cli.Study:
@@ -156,7 +157,7 @@ def _entry(kind: str, values: list[float], env_steps: int) -> Entry:
 
 
 def theirs(task: str, algorithm: str) -> list[Entry]:
-    """The published returns of a task and algorithm; `ppo_kl` has those of PPO too."""
+    """The published returns of a task and algorithm; `ppo_kl` has those of PPO."""
     return [
         Entry(str(row["source"]), str(row["kind"]), *row[["mean", "spread", "seeds", "env_steps"]])
         for _, row in published.returns(task, algorithm).iterrows()

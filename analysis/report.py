@@ -157,7 +157,7 @@ def ask(sweep: Sweep, by: str) -> str:
 
 
 def answers(sweep: Sweep, by: str, warmup: int, finals: pd.DataFrame) -> list[str]:
-    """The answer: speedups of the most workers that have cores, or the best final scores."""
+    """The answer: speedups of the most workers that the cores allow, or the best final scores."""
     texts: dict[str, list[str]] = {}
     if by in comparisons.WORKERS and by in sweep.varying:
         parts = {"iteration": "whole rounds", **iteration_time.PARTS}
@@ -185,8 +185,8 @@ def answers(sweep: Sweep, by: str, warmup: int, finals: pd.DataFrame) -> list[st
 def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     """A row for each task and label: the seeds, and mean scores with 95% intervals.
 
-    Runs that learnt the same count once. Also returns sentences about what the scores are. Both are
-    empty if no episode has ended.
+    Runs that learned identically count once. Also returns sentences about what the scores are. Both
+    are empty if no episode has ended.
     """
     named = labels.merged(sweep, by, sweep.iterations, "return_mean")
     rows = []

@@ -287,7 +287,7 @@ def read_tables(files: Sequence[Path]) -> Tables:
     middle of a write leaves half a row, and half a number is a wrong number. A row that is not
     text, or has a word in a column of numbers, is broken too and left out.
 
-    Files with one header are joined as text, in chunks small enough to parse in little memory:
+    Files with the same header are joined as text, in chunks small enough to parse in little memory:
     several times faster than parsing each alone.
     """
     dropped: Counter[int] = Counter()
@@ -444,7 +444,7 @@ class Sweep:
 
     @property
     def info(self) -> list[str]:
-        """The columns of the environments' info in all runs; elsewhere they end in `_mean`."""
+        """The info columns in episodes.csv of any run; in other files they end in `_mean`."""
         return list(dict.fromkeys(x for run in self.runs for x in run.status.get("info") or ()))
 
     def values(self, key: str) -> list[Scalar]:

@@ -1,4 +1,4 @@
-"""Draws the speedup against the number of samplers, the ideal and Amdahl's law.
+"""Draws the speedup, the ideal and Amdahl's law against the number of samplers.
 
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
 steps and without the warm-up iterations. If the launcher ran the sweep in blocks, ratios are taken

@@ -1,8 +1,8 @@
-"""Draws what each process of a run with `trace=true` did when; for Perfetto too.
+"""Draws what each process of a run with `trace=true` does over time; writes a Perfetto trace.
 
-The figure has a row for each process, and opens on two steady iterations. Its colours show the
-share of every section in each moment: waiting samplers, the learning agent, and their overlap. The
-trace (.json, beside the figure) holds every span; ui.perfetto.dev and chrome://tracing open it.
+The figure has a row for each process, and shows two steady iterations by default. Its colours show
+the share of every section in each moment: waiting samplers, the learning agent, and their overlap.
+The trace (.json, beside the figure) holds every span; ui.perfetto.dev and chrome://tracing open it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes a W&B report of a sweep: panels by --by, run sets, the fits in words.
+"""Writes a W&B report of a sweep: panels grouped by --by, run sets, the fits in words.
 
 The report's specification is always written to a file, without network or login. With --save the
 report is published too; its panels show the runs that were logged with `logger=wandb`.

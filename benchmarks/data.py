@@ -225,13 +225,10 @@ def _read(file: Path) -> pd.DataFrame:
 
 
 def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
-    """With `task`, `core_h` and `label`: the algorithm, and the settings that divide its runs.
-
-    Of two settings that vary together, the label has the first.
-    """
+    """With `task`, `core_h` and `label`: the algorithm, and its settings if several occur."""
     label = rows["algo"].astype(str).str.upper().str.replace("_", "-")
     for key in [name for name in map(str, rows) if name not in (*FIRST, *LAST)]:
-        varies = rows.groupby(label)[key].transform("nunique") > 1
+        varies = rows.groupby("algo")[key].transform("nunique") > 1
         label += (f", {key.split('.')[-1]} " + rows[key].astype(str)).where(varies, "")
     task = rows["env"].astype(str).str.replace(r"-v\d+$", "", regex=True)
     return rows.assign(task=task, label=label, core_h=rows["core_s"] / 3600)

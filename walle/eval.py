@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
 PRINT_EVERY_S = 5.0  # while a video is drawn
-FEW_ACTIONS = 200  # a video with so few is drawn quickly
+FEW_ACTIONS = 200  # a video with at most this many is drawn quickly
 SETTINGS = {
     "episodes": Setting(int, 100, "episodes of each policy"),
     "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
@@ -153,7 +153,7 @@ class Target(NamedTuple):
 
     name: str  # how the table names it
     path: Path  # a run's directory or a checkpoint file
-    # the settings that were typed for its run and differ between the runs of the sweep
+    # the settings from its run's command line that differ between the runs of the sweep
     settings: Mapping[str, str]
     state: str = ""  # how its run ended; empty for a policy named on its own
     # the directory whose runs are all evaluated; None for a policy named on its own
@@ -230,7 +230,7 @@ def evaluate_all(
 
 
 def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Result | str:
-    """The result, or a line that says why there is none; if `alone`, raises ConfigError instead."""
+    """The result, or a line that says why there is none; if `alone`, lets a ConfigError pass."""
     from walle.policy.evaluating import evaluate
 
     try:
@@ -244,9 +244,9 @@ def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Re
 
 
 def summary(results: Sequence[tuple[Target, Result]]) -> Iterator[str]:
-    """A line for all runs of a sweep that differ only in their seed: the mean of their means.
+    """Yields a line for each group of runs that differ only in their seed: the mean of their means.
 
-    Runs that did not complete are excluded and listed.
+    Runs that did not complete are excluded, and listed in a last line.
     """
     from walle.policy.evaluating import MeanReturn
 

@@ -129,7 +129,7 @@ def _run(composed: DictConfig) -> float | None:
 
 
 def main() -> None:
-    """Runs Hydra; a user's mistake prints one line on stderr and exit code 2."""
+    """Runs Hydra; a user's mistake prints one line on stderr and ends with exit code 2."""
     try:
         import hydra
     except ModuleNotFoundError:

@@ -12,7 +12,8 @@
         (3, round)                  the seed of all environments that restart before a round
         (4, episode)                an episode of an evaluation after training: its environment
         (4, episode, 0)             its action noise
-        (5, 0, lane, round, ...)    a sampler's global generators by first lane; 0: before the round
+        (5, 0, lane, round)         the global generators of the sampler whose first lane is `lane`
+        (5, 0, lane, round, 0)      the same while it builds its lanes, before that round
         (5, 1 to 3, ...)            those in evaluation k, in one after training, in the trial
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,

@@ -1,4 +1,4 @@
-"""Names lines by what differs between them, axes by their columns; a panel for every task."""
+"""Labels lines by what differs between them and axes by their columns; lays out task panels."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def of_runs(sweep: Sweep, by: str) -> dict[str, Label]:
 
 
 def of_value(key: str, value: Scalar) -> str:
-    """`n = 1`, but `ppo` if the key's last part only says that the value is a name."""
+    """`n = 1`, but only `ppo` if the key's last part is `name` or `id`, or the key is `sweep`."""
     leaf = key.split(".")[-1]
     return str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} = {value}"
 
@@ -78,7 +78,7 @@ def groups(sweep: Sweep, by: str | None) -> Groups:
 
 
 def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
-    """The groups; those of a task that learnt the same are merged, with one run of each seed."""
+    """Like `groups`, but merges groups of a task that learnt the same, with one run per seed."""
     separate = groups(sweep, by)
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     rows = frame["run"].value_counts()
@@ -98,9 +98,9 @@ def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
 
 
 def one_text(together: Sequence[str], every: Sequence[str]) -> str:
-    """One label for identical lines, without what does not matter to any of them.
+    """One label for identical lines, without the process counts that make no difference.
 
-    Numbers of processes do not matter if the lines with all of these numbers are identical: `n = 1,
+    A process count makes no difference if the lines with every such count are identical: `n = 1,
     a2c` and `n = 2, a2c` become `a2c`. Otherwise all labels are listed.
     """
     parts = [text.split(", ") for text in together]
@@ -125,7 +125,7 @@ def of_column(file: str, column: str) -> str:
 def learnt_alike(
     sweep: Sweep, frame: pd.DataFrame, columns: list[str], runs_of: Mapping[str, Iterable[str]]
 ) -> list[list[str]]:
-    """The labels, grouped if their runs have the same `columns` for the same task and seed."""
+    """The labels, grouped if their runs have equal values in `columns` for each task and seed."""
     require(frame, *columns)
     rows = dict(iter(frame.groupby(frame["run"].astype(str))))
     known = {run.name: (task_of(run), run.config.get("seed", "")) for run in sweep.runs}
@@ -169,7 +169,7 @@ def identical_label(labels: Sequence[str]) -> str:
 
 PANELS = 3
 SPREAD = 0.1  # between neighbouring lines, as a part of the axis
-GAP = 0.7  # the part of the least distance between two ticks that a tick's lines share
+GAP = 0.7  # the part of the distance between two ticks over which a tick's lines spread
 
 
 def panels(sweep: Sweep, cells: Iterable[Cell]) -> dict[str, dict[str, list[Cell]]]:
@@ -195,9 +195,10 @@ def looks(names: Iterable[str]) -> dict[str, style.Look]:
 def axes_of(
     tasks: Collection[str], rows: int = 1, height: float = 2.5
 ) -> tuple[style.Figure, list[list[style.Axes]]]:
-    """A figure with a panel for each task in each row; many tasks take more rows of panels.
+    """A figure, and the axes of each of its `rows`: one panel for each task.
 
-    A row of a single task is one panel, and three such rows stand side by side.
+    At most three panels stand side by side: a row of more tasks wraps. With a single task, the
+    one-panel rows stand side by side too.
     """
     count = len(tasks)
     columns = count if 1 < count <= PANELS else PANELS
@@ -209,9 +210,9 @@ def axes_of(
 
 
 def aside(places: Mapping[Scalar, float], number: int, count: int) -> dict[Scalar, float]:
-    """The places of line `number` of `count` lines beside the ticks of words.
+    """The x positions of line `number` of `count`, shifted from the ticks of an axis of words.
 
-    Numbers are never moved: beside its tick, a point would lie on another value.
+    Do not shift points on an axis of numbers: beside its tick, a point would mean another value.
     """
     step = SPREAD * max(1, len(places) - 1)
     step = min(step, GAP / count) * (number - (count - 1) / 2)

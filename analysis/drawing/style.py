@@ -28,7 +28,7 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 2)), (0, (3, 1)), (0, (1, 2)))
 HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "++++", "oo")
-# The colour and hatch of a section of time, the same in every figure; learning is the update.
+# The colour and hatch of a section of time, the same in every figure; `learn` looks like `update`.
 SECTIONS = {
     "collect": ("#003f63", ""),
     "act": ("#8CCBF0", "...."),
@@ -101,7 +101,7 @@ def look(index: int) -> Look:
 
 
 def section(name: str) -> tuple[str, str]:
-    """The colour and hatch of a section of time; without one, those of `other`."""
+    """The colour and hatch of a section of time; if unknown, those of `wait_policy` or `other`."""
     return SECTIONS.get(name, SECTIONS["wait_policy" if name.startswith("wait") else "other"])
 
 
@@ -214,10 +214,10 @@ def point(
     hollow: bool = False,
     dots: Iterable[float] = (),
 ) -> None:
-    """Draws a marker with its error bar, `hollow` if the machine had too few cores.
+    """Draws a marker with its error bar; a `hollow` marker means that cores were too few.
 
-    The bar does not set the axis, see `draw_interval`; `dots`, one for each seed, are drawn small
-    on the bar.
+    Only a part of a wide bar counts for the axis, see `draw_interval`; `dots`, one for each seed,
+    are drawn small on the bar.
     """
     draw_interval(axes, x, interval, look.color)
     inside = "white" if hollow else look.color

@@ -1,4 +1,4 @@
-"""Compares the runs of two sides, task by task and overall: which runs, and by how much."""
+"""Pairs the runs of two sides, and compares them task by task and overall."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ def with_rows(sweep: Sweep) -> Sweep:
 def question(sweep: Sweep, by: str | None) -> Question:
     """The question for `--by KEY=A,B`, `--by KEY`, or None: then KEY is the first that varies.
 
-    If KEY has more than two values, A is the first and B the last. Several directories vary in the
-    key `sweep`. Tasks and numbers of workers become the key only when nothing else varies.
+    If KEY has more than two values, A is the first and B the last. The default KEY is `sweep` for
+    several directories; it is a number of workers only if no other setting varies, and it is never
+    the task.
 
     Raises BadInputError if there are no two such values.
     """
@@ -100,7 +101,7 @@ def question(sweep: Sweep, by: str | None) -> Question:
 
 
 def restricted(sweep: Sweep, asked: Question) -> Sweep:
-    """The runs of both sides alone."""
+    """The sweep with only the runs of A and B."""
     runs = [run for run in sweep.runs if run.config.get(asked.key, "null") in (asked.a, asked.b)]
     return Sweep(sweep.paths, runs, sweep.left_out)
 
@@ -108,8 +109,9 @@ def restricted(sweep: Sweep, asked: Question) -> Sweep:
 def match(sweep: Sweep, asked: Question) -> list[Pairing]:
     """The pairings that have runs on both sides; notes the other runs.
 
-    Runs are compared if they agree in all keys that both sides have. A key of one side alone, such
-    as PPO's clip beside A2C, makes a pairing for each of its values, all with the same other side.
+    Runs are compared if they agree in all keys that both sides have. A key that only one side has,
+    such as PPO's clip against A2C, gives a pairing for each of its values; the runs of the other
+    side are the same in all of them.
 
     Raises BadInputError if no pairing has both sides.
     """
@@ -189,7 +191,7 @@ class Comparison(NamedTuple):
     label: str  # the task and other keys that vary, or `overall`
     tasks: Sequence[Sides]  # the runs of each task, more than one for `overall`
     difference: Interval = UNKNOWN  # mean(B) - mean(A); NaN overall, as tasks have different units
-    # The same in the task's range: from 0, the start, to 1, the better side's mean
+    # The difference on the task's scale, where 0 is the start and 1 the better side's mean
     scaled: Interval = UNKNOWN
     # Mean(B) / mean(A), if all numbers are positive; overall the geometric mean
     ratio: Interval = UNKNOWN
@@ -214,9 +216,9 @@ def compare(
 ) -> list[Comparison]:
     """Compares a quantity in each pairing that has it on both sides, and overall.
 
-    With `blocks`, runs with the same seed ran in the same block of time, as in one sweep, and their
-    times are paired. What is learned is paired if `Pairing.same_start` is true. `starts` holds each
-    run's first return, for `scaled`.
+    `blocks` says that runs with the same seed ran in the same block of time, as those of one sweep
+    do; their times are then paired. What is learned is paired if `Pairing.same_start` is true.
+    `starts` holds each run's first return, for `scaled`.
     """
     samples = _samples(quantity, pairings)
     tasks: dict[str, Sides] = {}
@@ -260,9 +262,9 @@ def compare(
 def compare_speeds(
     sweep: Sweep, pairings: Sequence[Pairing], asked: Question, *, warmup: int
 ) -> list[Comparison]:
-    """Compares environment steps per second: of all time, of collecting and of learning.
+    """Compares environment steps per second: of whole iterations, of collecting and of learning.
 
-    Seconds, blocks and spread are those of speedups.
+    Seconds, blocks and spread are treated as in speedups.
     """
     frame, unit = iterations_after_warmup(sweep, warmup), unit_of(sweep).steps
     comparisons = []
@@ -404,7 +406,7 @@ def merged(samples: Sequence[tuple[Seeded, Seeded]]) -> dict[int, tuple[Seeded, 
     returns for the same seed. Two samples are merged if, on one side, all seeds that they share
     agree exactly; one side is enough, because the other may be free-running, and then never agrees.
     A run with a new value is a further run of its seed. The key of a merged sample is the index of
-    its first one.
+    the first sample in it.
     """
 
     def agree(old: Seeded, new: Seeded) -> bool:

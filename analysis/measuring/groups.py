@@ -76,7 +76,7 @@ def axis_of(sweep: Sweep) -> str:
 
 
 def line_keys(sweep: Sweep, *by: str) -> list[str]:
-    """The fewest varying keys that distinguish the lines of a figure over the keys `by`.
+    """The fewest varying keys that, beside the keys `by`, distinguish the lines of a figure.
 
     `env=hopper,ant` changes `env.id` together with other keys of the group: one of these keys is
     enough. A key that `by` determines is not needed.
@@ -90,7 +90,7 @@ def line_keys(sweep: Sweep, *by: str) -> list[str]:
 
 
 def changing_together(sweep: Sweep, by: str) -> dict[str, list[str]]:
-    """The varying keys that stand in no label, by the keys of a figure that they change with.
+    """The varying keys that no label shows, grouped by the key of the figure they change with.
 
     A name (`algo.name`) stands for the other keys of its group, which need no mention.
     """
@@ -109,7 +109,7 @@ def changing_together(sweep: Sweep, by: str) -> dict[str, list[str]]:
 def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
     """One row per run: `run`, `by` (the value on the axis), `line` (a label or ''), `seed`.
 
-    Rows that agree in `by`, `line` and the keys `known`, which stand in no label, are repeats. The
+    Rows that agree in `by`, `line` and the keys `known`, which no label shows, are repeats. The
     rows are ordered by line and value.
     """
     keys = line_keys(sweep, by, *known)
@@ -157,8 +157,8 @@ class Cell:
     line: str  # the label of the figure's line, '' when there is only one line
     by: Scalar  # the value on the axis
     per_run: FloatArray  # [runs] the sample: the mean of each run
-    # [draws] draws of `compared` of positive values, for comparisons with other cells; their spread
-    # is that of normal draws, and Student's t with `dof` stretches it
+    # [draws] draws of `compared` for comparisons with other cells, all equal if values are not
+    # positive; they are log-normal, and the comparisons widen them by Student's t with `dof`
     draws: FloatArray
     names: tuple[str, ...]  # the runs
     seeds: int  # the number of different seeds among the runs
@@ -181,7 +181,7 @@ class Cell:
         return stats.Interval(self.mean, *(self.own or map(float, ends)))
 
     def rate(self) -> stats.Interval:
-        """One over the mean, with its interval: turns seconds an iteration into a rate."""
+        """One over the mean, with its interval: turns seconds per iteration into a rate."""
         value, low, high = self.interval(positive=True)
         return stats.Interval(1 / value, 1 / high, 1 / low)
 
@@ -251,13 +251,13 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     """The cells with one relative variance of repeats, if a test does not reject it.
 
     Logarithms of seconds are taken as cell + noise or, if the runs were measured in blocks, as cell
-    + block + noise. The noise has one variance for all cells if Bartlett's test does not reject it,
-    else for those that are oversubscribed alike, else for each cell. Its degrees of freedom are
-    those of all these repeats together. Cells without any repeat stay as they are.
+    + block + noise. The noise has one variance for all cells if Bartlett's test does not reject it;
+    else one for oversubscribed cells and one for the others; else one for each cell. Its degrees of
+    freedom are those of all repeats of these cells. If these have no repeat, a cell stays as it is.
 
     In blocks, a cell's own seconds are the median of its runs. For comparisons with other cells it
     has the seconds of its line's first cell, times the median over the blocks of the ratio of the
-    two cells within a block: what slows a whole block, or few blocks, cancels out.
+    two cells within a block: what slows a whole block, or a few blocks, cancels out.
     """
     if not cells or any(cell.per_run.min() <= 0 for cell in cells):
         return cells
@@ -305,7 +305,7 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
 
 
 def blocks_of(sweep: Sweep, cells: list[Cell]) -> dict[str, str]:
-    """The block and line of each run; empty unless every cell shares a block with the first."""
+    """The block and line of each run; empty if a cell shares no block with its line's first."""
     of_run = {run.name: run.block for run in sweep.runs}
     without = [name for cell in cells for name in cell.names if of_run[name] == ""]
     if without and len(without) < sum(cell.runs for cell in cells):

@@ -96,14 +96,14 @@ class RoundParts(NamedTuple):
     learn: float  # more learners
 
     def with_shares(self, shares: Shares) -> RoundParts:
-        """The seconds of a round of so many workers."""
+        """The seconds of a round whose workers have these largest shares."""
         return RoundParts(self.serial, self.collect * shares.sampler, self.learn * shares.learner)
 
 
 def largest_share(pieces: int, workers: int) -> float:
-    """The largest share of a worker in so many equal pieces: ⌈pieces / workers⌉ / pieces.
+    """The largest share that a worker has of equal pieces: ⌈pieces / workers⌉ / pieces.
 
-    It is 1/4 of 8 pieces for 4 workers and 3/8 for 3; workers beyond the pieces have nothing to do.
+    Of 8 pieces it is 1/4 for 4 workers and 3/8 for 3; workers beyond the eighth have nothing to do.
     """
     return math.ceil(pieces / workers) / pieces
 
@@ -111,7 +111,7 @@ def largest_share(pieces: int, workers: int) -> float:
 def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
     """The parts, all >= 0, with the least sum of squared relative errors of the seconds.
 
-    The serial part includes what is divided by a share that never varies.
+    If a share never varies, the work that it divides counts as serial.
 
     Raises ValueError if there are fewer different shares than parts to separate.
     """
@@ -239,8 +239,8 @@ class RoundFit(NamedTuple):
 def fit_rounds(sweep: Sweep, iterations: pd.DataFrame, *, fit_all: bool = False) -> list[RoundFit]:
     """Fits each group of runs in lock-step that differ in samplers or learners.
 
-    Rounds are without the evaluations and checkpoints between them, which are due by numbers of
-    steps.
+    The time of a round excludes evaluations and checkpoints, which are due after numbers of steps
+    and not of rounds.
     """
     round_s, timing = iterations["iteration_s"], sweep.timing
     if apart := [name for name in ("evaluate_s", "checkpoint_s") if name in timing]:

@@ -27,8 +27,8 @@ from walle.analysis.measuring.wall_clock import AGENT
 from walle.analysis.runs import LOCK_STEP, BadInputError, Run, Sweep, read_tables
 from walle.analysis.writing.format import listed
 
-# A call for no lane costs as much as these numbers of lanes (fits to the times of HalfCheetah in
-# benchmarks/measured/lanes.json), and so does a rollout.
+# The fixed cost of a call of the policy, of a call of the environment and of a rollout, as the
+# number of lanes that cost as much (fits to HalfCheetah's times in benchmarks/measured/lanes.json).
 ACT_CALL_LANES, ENV_CALL_LANES, ROLLOUT_LANES = 44.0, 1.9, 60.0
 # Seconds of the agent for each sampler and round: copying a rollout, waking, looking after all
 # samplers.
@@ -36,17 +36,17 @@ SAMPLER_S = 35e-6 + 3e-6 + 1.5 * 4.5e-6
 MACHINE_S = 35e-6  # of the agent for each other machine and round
 COPY_BYTES_S = 4e9  # of one core, for what other machines send
 POLICY_BYTES = 100e3
-# Seconds of a core for a step of `env=slow`, which only waits, in each of 64 processes on two
-# cores.
+# Core seconds that a step of `env=slow`, which otherwise only waits, takes in each of 64 processes
+# on two cores.
 SLOW_CPU_S = 0.11e-3
 # The share of learning that learners divide: 83% [78, 88] by whole runs (docs/study.md), 91% to 94%
 # by sections of rounds (benchmarks/measured/serial*.json).
 DIVISIBLE = 0.83, 0.94
-# The largest errors beside real runs: on two cores in lock-step with a core for each process, on
-# two cores otherwise, and on 16 virtual cores (benchmarks/measured/sixteen_cores.csv).
+# The model's largest errors against real runs: on two cores in lock-step with a core for each
+# process, on two cores otherwise, and on 16 virtual cores (benchmarks/measured/sixteen_cores.csv).
 ERROR, ERROR_SHARED, ERROR_MANY = 0.10, 0.30, 0.50
 DRAWS = 400
-MAY_DIFFER = {  # settings that a plan is about, and those without a part in its costs
+MAY_DIFFER = {  # settings that a plan varies, and those that do not affect its costs
     *("sampler.n", "sampler.max_lag", "sampler.slots", "sampler.name", "sampler.pin"),
     *("learner.n", "total_steps", "schedule_steps", "name", "trace", "seed", "sweep"),
 }
@@ -139,7 +139,7 @@ class Prediction:
         return cores * self.step_s * 1e6 / 3600
 
     def seconds(self, steps: int | None = None) -> Interval:
-        """Seconds of a round, or of so many environment steps."""
+        """Seconds of a round, or of `steps` environment steps."""
         scale = 1.0 if steps is None else steps / self.setup.round_steps
         return _interval(scale * self.round_s, self.error)
 
@@ -160,7 +160,7 @@ def _interval(values: FloatArray, error: float) -> Interval:
 
 
 def predict(costs: Costs, setup: Setup) -> Prediction:
-    """The seconds of a round with other numbers of processes, machines, cores, lags or rows."""
+    """The seconds of a round in another setup: processes, machines, cores, lag or round shape."""
     from scipy.special import ndtri
 
     was = costs.measured

@@ -110,8 +110,8 @@ def command(
 ) -> Callable[..., int]:
     """The `main` of a script that draws a figure: a function of the arguments, or of sys.argv.
 
-    The keywords of `study` are flags, and the runs that `baseline` names are loaded. `name` stands
-    before an error, and names the figure's file unless `figure` returns another name. `check`
+    The keywords of `study` are flags, and the runs that `baseline` names are loaded. `name` is
+    the prefix of errors, and names the figure's file unless `figure` returns another name. `check`
     returns what is wrong with the flags. The error of a failed study also names the runs that were
     left out.
     """

@@ -79,7 +79,7 @@ def warmup_sentence(warmup: int) -> str:
 
 
 def seconds(sweep: Sweep, iterations: pd.DataFrame, by: str) -> list[str]:
-    """A sentence about the steps that seconds are for, and iterations of other lengths."""
+    """A sentence about the unit of all seconds, and the steps of iterations if they differ."""
     text = f"All seconds are per {wall_clock.unit_of(sweep).words}"
     rows = wall_clock.steps_of(sweep).loc[iterations.index]
     means = rows.groupby(iterations["run"], observed=True).mean()
@@ -96,7 +96,7 @@ def seconds(sweep: Sweep, iterations: pd.DataFrame, by: str) -> list[str]:
 
 
 def throughput(sweep: Sweep, cells: Iterable[Cell]) -> list[str]:
-    """A sentence about what the seconds of collection are in free-running runs."""
+    """A sentence about what the seconds of collection mean for free-running runs."""
     names = {name for cell in cells for name in cell.names}
     if not any(run.mode == FREE and run.name in names for run in sweep.runs):
         return []

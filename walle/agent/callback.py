@@ -14,7 +14,7 @@ class Info:
 
     Attributes:
         directory: the run's directory, in which a callback may write its own files.
-        iteration: the number of the last round that was learned from, from 1.
+        iteration: the number of the last round that was learned from, counted from 1.
         env_steps: environment steps learned from.
         wall_s: seconds since the run started.
     """

@@ -122,9 +122,9 @@ def checksums(state: Any) -> dict[str, str]:
 def check(path: Path, state: Any, like: Any, absent: Collection[str] = ()) -> None:
     """Compares the state in the file `path` with `like`, the state of new objects of the same run.
 
-    Mappings need the keys of `like`, lists its entries, arrays its type and shape, and values its
-    type; all numbers must be finite, and counts not negative. None allows any value. `absent` names
-    fields that older versions lack.
+    A mapping needs the keys of its counterpart in `like`, a list as many entries, an array the same
+    type and shape, any other value the same type; all numbers must be finite, and counts not
+    negative. None in `like` allows any value. `absent` names fields that older versions lack.
 
     Raises CheckpointError if something differs.
     """
@@ -212,7 +212,7 @@ def clear_remains(directory: Path, resumed: Mapping[str, Any]) -> None:
 
 
 def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
-    """The error of a run in `directory` that could not write, with the remaining files and the fix.
+    """The error of a run in `directory` that could not write; names the fix and what remains.
 
     The number of `error` must be in `DISK_FIXES`; `shown` is the path as a user would type it.
     """

@@ -368,7 +368,7 @@ class Progress:
             print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
 
     def close(self) -> None:
-        """Stops the bar; it stays on the terminal, which is as before."""
+        """Stops the bar, which stays on the screen; the terminal then works as before."""
         self._closed.set()
         if self._kind != "quiet":
             self._watcher.join()
@@ -379,7 +379,7 @@ class Progress:
 def describe(
     row: Row, eval_mean: float | None, spent: Mapping[str, float], width: float = math.inf
 ) -> str:
-    """The returns, the shares of `spent` that are at least 1%, the speed, and the other shares.
+    """The returns, shares of `spent` from 1% on, the speed, the shares of collecting and learning.
 
     If `width` is too small for all parts, the last ones are left out; the first one stays.
     """

@@ -16,7 +16,7 @@ from walle.system.identity import flatten
 from walle.system.run_files import read_status, set_aside, update_status
 
 _NOT_OF_THE_EXPERIMENT = ("name", "resume", "logger")  # where a run reports, not what it does
-# They follow from batch_size, lag and total_steps.
+# Settings that are derived from batch_size, lag and total_steps.
 _FOLLOWING = ("sampler.lanes", "sampler.slots", "schedule_steps")
 # The columns of TensorBoard's table of hyperparameters; it takes the newest value of each.
 _METRICS = (
@@ -31,7 +31,7 @@ class Description(NamedTuple):
     name: str  # the settings that distinguish the run, such as `sampler.n=4 seed=1`
     tags: tuple[str, ...]  # the algorithm and the environment
     sweep: str | None  # name of the sweep's directory; None for a single run
-    settings: dict[str, Any]  # the configuration without what follows from other settings, nested
+    settings: dict[str, Any]  # nested, see the function `settings`
 
 
 def describe(directory: Path, config: Mapping[str, Any]) -> Description:
@@ -55,7 +55,7 @@ def _of_the_experiment(override: str) -> bool:
 
 
 def settings(config: Mapping[str, Any], typed: Sequence[str]) -> dict[str, Any]:
-    """The nested settings, without derived settings that were not typed."""
+    """The experiment's settings, nested, without derived settings that `typed` does not set."""
     keys = {override.lstrip("+").partition("=")[0] for override in typed}
     left_out = {*_NOT_OF_THE_EXPERIMENT, *_FOLLOWING} - keys.intersection(_FOLLOWING)
 
@@ -107,7 +107,7 @@ class Speed:
         self._sums = {name: self._sums[name] + value for name, value in numbers.items()}
 
     def means(self) -> dict[str, float]:
-        """Seconds of an iteration and its parts, shares, steps a second; empty without a row."""
+        """Mean seconds of an iteration and its parts, the parts' shares, steps a second; or {}."""
         if not self._iterations or not self._sums["iteration_s"]:
             return {}
         total_s = self._sums["iteration_s"]
@@ -135,7 +135,7 @@ class Sink(ABC):
     _speed: Speed
 
     def iteration(self, row: Row, info: Collection[str] = ()) -> None:
-        """Logs the numbers of iterations.csv in their sections; `info` names the info's columns."""
+        """Logs the numbers of a row of iterations.csv by section; `info` names the info columns."""
         self._speed.add(row)
         numbers = _numbers({**row, "env_steps": None})
         self.log({f"{section(k, info)}/{k}": x for k, x in numbers.items()}, row["env_steps"])
@@ -155,7 +155,7 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self, row: Row) -> None:
-        """Logs the summary of `row`, the last numbers, and ends."""
+        """Logs the summary, with the run's final numbers in `row`, and closes the sink."""
 
 
 class TensorBoardSink(Sink):

@@ -82,8 +82,8 @@ def make(settings: Any, net: NetSettings, problem: Problem) -> Algorithm:
     """The algorithm with its initial parameters.
 
     Raises:
-        ConfigError: a user's algorithm lacks an attribute or samplers cannot get its policy, or a
-        user's net does not work.
+        ConfigError: a user's algorithm lacks an attribute or its policy cannot be pickled, a user's
+        net does not work, or a part of the algorithm cannot meet algo.compile=true.
     """
     net.check_own(problem)
     algorithm = load(settings.name)(settings, net, problem)

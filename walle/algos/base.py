@@ -1,4 +1,4 @@
-"""The interface of an algorithm: its run, its settings, its capabilities and its methods."""
+"""The interface of an algorithm: its problem, its settings, its capabilities and its methods."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Capabilities(NamedTuple):
         reason: why it cannot learn in the other modes.
         recurrent: whether it can learn with a memory (net=gru).
         every_rollout: whether a single rollout makes a round in free-running mode.
-        replay: whether it learns from a replay buffer; such an algorithm chooses its policy.
+        replay: whether it learns from a replay buffer; its policy then excludes net.scale=state.
         images: whether it can learn from images (net=cnn).
         asymmetric: whether policy and critics can see different keys (`env.critic_keys`).
     """

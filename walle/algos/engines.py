@@ -1,7 +1,7 @@
 """Chooses the engine of an algorithm: C++, PyTorch compiled by torch.compile, or eager PyTorch.
 
-The C++ libraries (`walle/learning/native`) have fully connected networks with tanh, relu or
-norm_relu, float32 on one CPU core for each learner, and the policies and losses of walle's own
+The C++ libraries (`walle/learning/native`) support fully connected networks with tanh, relu or
+norm_relu, in float32 on one CPU core for each learner, and the policies and losses of walle's own
 algorithms. PyTorch handles everything else.
 """
 
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
     name: str  # the name for messages: "learning", "policy" or "value function"
     steps: int  # gradient steps of the run
-    # takes all later steps in C++; None if the library does not have the networks
+    # takes all later steps in C++; None if the library does not support the networks
     load: Callable[[], None] | None
     # compiles all later steps by `torch.compile`; None if they differ in their number of rows
     compile: Callable[[], None] | None
@@ -42,7 +42,7 @@ def choose(mode: str, device: str, parts: Sequence[Part], team: Team) -> str:
     """Chooses an engine for each part; returns one line: the choices and their reasons.
 
     `mode` is `algo.compile`: "false" is eager PyTorch; "true" is C++, or `torch.compile` if the
-    library does not have the networks; "auto" is C++ if it has them, else `torch.compile` if the
+    library does not support the networks; "auto" is C++ if it does, else `torch.compile` if the
     run takes 10,000 gradient steps or more. The choice never depends on timing or on a cache,
     because the engines differ in the last bits of their numbers. Every learner must call `choose`.
 

@@ -27,8 +27,9 @@ class LaneReturns:
         self._length = np.zeros(lanes, np.int64)
 
     def add(self, rollout: Rollout) -> list[FinishedEpisode]:
-        """Adds a rollout; returns the episodes that ended, ordered by step and then by column.
+        """Adds a rollout; returns the episodes that ended in it.
 
+        They are ordered by step and then by column within each group of `unique_lane_groups`.
         Rewards are added one by one, so a sum does not depend on where rollouts were cut.
         """
         finished: list[FinishedEpisode] = []

@@ -1,8 +1,8 @@
 """Callbacks that Hydra calls before it writes anything for a run or a sweep.
 
-Also prepares the settings of single algorithms in a sweep, such as `ppo.clip=0.1`. If its config
-lacks a key, Hydra accepts the key only with plus signs, so they are added here. The launcher turns
-the key into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.planning).
+Also prepares the settings of single algorithms in a sweep, such as `ppo.clip=0.1`. Hydra accepts a
+key that the config lacks only with plus signs, so they are added here. The launcher turns the key
+into `algo.clip=0.1` in the jobs with algo=ppo (walle.launcher.planning).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RefuseDirectory(Callback):
     """If a run or a sweep cannot use its directory, ends it before Hydra writes there."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
-        """Ends with code 2 if the directory's name is invalid, or a run uses the directory."""
+        """Ends with code 2 if the directory is invalid or in use, or a setting is one of sweeps."""
         with _reported():
             _check_words(config)
             for name in sorted(_algorithms(config).intersection(map(str, config))):

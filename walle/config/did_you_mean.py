@@ -59,9 +59,9 @@ ELSEWHERE = {
 def explain(error: Exception) -> str | None:
     """A one-line message for a user's mistake, with the nearest real name; None for other errors.
 
-    Mistakes are errors raised by Hydra, and YAML files that cannot be read. The
-    file's name, which a UnicodeDecodeError lacks, is taken from the variables of the functions that
-    raised it.
+    Mistakes are errors raised by Hydra, references without a value, and YAML files that cannot be
+    read. A UnicodeDecodeError lacks the file's name, which is taken from the local variables in its
+    traceback.
     """
     if isinstance(error, YAMLError):
         return " ".join(str(error).split())

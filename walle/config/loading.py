@@ -1,4 +1,4 @@
-"""Converts a configuration that Hydra composed to a checked `Config`, of a new or a resumed run."""
+"""Turns a configuration that Hydra composed into a checked `Config` of a new or a resumed run."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
 
 
 def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings stored by an earlier version, without settings that no longer exist."""
+    """Settings stored by an earlier version, without removed ones and with some newer ones."""
     current = {k: dict(v) if isinstance(v, Mapping) else v for k, v in stored.items()}
     for key, removed in REMOVED.items():
         group, _, name = key.rpartition(".")

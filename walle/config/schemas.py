@@ -1,4 +1,4 @@
-"""The type and the bound of every setting; the YAML files under conf/ have the defaults."""
+"""The type and the bound of every setting but `algo`'s; the YAML files in conf/ have defaults."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ VARIANTS: dict[tuple[str, str], type] = {  # by group and name
     ("sampler", "serial"): SerialSampler,
     ("sampler", "ray"): RaySampler,
 }
-LACKS = {  # settings of other samplers that this one cannot have, and why
+LACKS = {  # by sampler: settings of other samplers that it cannot have, and why
     "serial": {
         "n": "has one sampler; drop it, or use sampler=process",
         "max_lag": "cannot overlap collecting with learning; drop it, or use sampler=process",

@@ -86,7 +86,7 @@ class EnvpoolLanes:
         """None: EnvPool does not expose its state."""
 
     def restore(self, state: StateArray) -> None:  # noqa: ARG002
-        """Raises: there is no `state`."""
+        """Always raises ConfigError, because there is no `state`."""
         fix = "use env.backend=auto"
         raise ConfigError(f"env.backend=envpool cannot continue from a saved state; {fix}")
 
@@ -125,7 +125,7 @@ class EnvpoolEnv(gym.Env[Any, Any]):
         self.spec = gym.envs.registration.EnvSpec(spec.id, max_episode_steps=self.episode_limit)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
-        """Starts an episode; a seed needs a new pool, because EnvPool takes seeds only then."""
+        """Starts an episode; a seed needs a new pool, because only new pools take seeds."""
         if seed is not None:
             self.pool.close()
             self.pool = _make_pool(self._made_as, [seed])

@@ -162,7 +162,7 @@ class GymnasiumLanes:
         error.add_note(f"raised by {_name(self._envs[i])} {self._where(i)}")
 
     def state(self) -> StateArray | None:
-        """See `Lanes.state`; `saving` in the description decides how."""
+        """See `Lanes.state`; `EnvSpec.saving` decides how the state is saved."""
         if self._saving == "none":
             return None
         if self._saving == "pickle":
@@ -207,7 +207,7 @@ class GymnasiumLanes:
 
 
 def real_number(reward: Any) -> float:
-    """The reward as a number: a number, or an array of one entry."""
+    """The reward, a number or an array of one entry, as a float."""
     try:
         return float(np.asarray(reward).item())  # float() alone refuses such arrays
     except (TypeError, ValueError):  # also of complex numbers
@@ -219,7 +219,7 @@ def real_number(reward: Any) -> float:
 def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
     """One environment as `spec` describes it, with observations flattened to one dimension.
 
-    Without `pack`, observations with images stay as the environment returns them.
+    Without `pack`, observations with images or chosen keys stay as the environment returns them.
 
     Raises:
         ConfigError: Gymnasium cannot make it; the message names the setting to change.

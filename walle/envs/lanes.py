@@ -45,7 +45,7 @@ class EnvSpec:
     time_feature: bool = False  # append t / episode_limit (t / 1000 without a limit)
     keys: Keys | None = None  # of Dict observations, `policy_keys` and `critic_keys`; None for all
     # `kwargs` for messages, with `${oc.env:NAME}` in place of the value of an environment variable;
-    # None if they have no such value
+    # None if neither `kwargs` nor `wrappers` has such a value
     hidden: dict[str, Any] | None = None
     # how a Gymnasium environment's state is saved: "pickle", or "replay" of the episode's actions;
     # "none" if neither works. `walle.envs.probe` chooses
@@ -61,7 +61,7 @@ class EnvSpec:
 
     @classmethod
     def of(cls, settings: Any, net: str, resolved: Callable[[Any], Any] | None = None) -> EnvSpec:
-        """Reads the `env` group and the net's name; `resolved` puts variables into arguments."""
+        """Reads the `env` group and the net's name; `resolved` fills in environment variables."""
         names = [field.name for field in fields(cls)]
         known = {name: getattr(settings, name) for name in names if hasattr(settings, name)}
         given = {}
@@ -107,7 +107,7 @@ class Lanes(Protocol):
         action_space: the actions of one lane, one-dimensional; a discrete one starts at 0.
         env_action_space: the environment's own, before it is rescaled, flattened or counted from 0.
         episode_limit: environment steps after which an episode is truncated, if any.
-        moves: whether `state` and `restore` take microseconds a lane.
+        moves: whether `state` and `restore` take only microseconds a lane.
         failed: with `env.on_error=reset`, [L] the lanes that raised an exception since their last
             reset, whose results are undefined; else None.
     """
@@ -145,7 +145,7 @@ class Lanes(Protocol):
         """
 
     def restore(self, state: StateArray) -> None:
-        """Continues from [L, W] rows of `state`, which may have zeros at their ends.
+        """Continues from rows of `state`, [L, W], which may be padded with zeros.
 
         Raises:
             RestoreError: the environment does not continue as it did before.
@@ -167,7 +167,10 @@ def supported_actions(space: gym.Space[Any], where: str, fix: str) -> ActionSpac
 
 
 def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any, tuple[int, ...] | None]:
-    """The space in one dimension, counted from 0; what to add to its actions, and their shape."""
+    """The space in one dimension, counted from 0.
+
+    Also returns what to add to its actions, and their original shape; None if that needs no change.
+    """
     if isinstance(space, gym.spaces.Discrete):
         return gym.spaces.Discrete(int(space.n)), int(space.start), None
     shape = None if len(space.shape) == 1 else space.shape
@@ -209,7 +212,7 @@ def unusable(lanes: Lanes, *results: AnyArray) -> BoolArray:
 
 
 def restart(lanes: Lanes, bad: BoolArray, obs: AnyArray, earlier: Sized = ()) -> list[int]:
-    """Starts new episodes in the lanes `bad`, [L], until `obs`, [L, *O], has usable ones.
+    """Starts new episodes in the lanes `bad`, [L], until their rows of `obs`, [L, *O], are usable.
 
     Returns the lane's index for every start. Raises RolloutError if these starts and `earlier`
     exceed ten per lane on average.

@@ -18,9 +18,9 @@ _LARGEST = 65_535  # bound of a pixel, of 16 bits
 def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
     """The image that a space holds; None for another space.
 
-    An image is a Box with finite bounds and two or three dimensions. The smallest of three is the
-    channels and comes first or last. A Box with two must have bytes from 0 to 255, or any bytes if
-    `least` is below `LEAST_PIXELS`. Each side has at least `least` pixels.
+    An image is a Box with finite bounds and two or three dimensions. Of three, the smallest is that
+    of the channels and comes first or last. A Box with two must have bytes from 0 to 255, or any
+    bytes if `least` is below `LEAST_PIXELS`. Each side has at least `least` pixels.
     """
     if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None
@@ -102,12 +102,12 @@ def flatten_batch(space: gym.Space[Any], obs: Any) -> AnyArray:
 class ObservationRows(gym.spaces.Box):
     """Rows that hold the observations of a space with images, or the chosen keys of a Dict.
 
-    All other entries are flattened as Gymnasium does it, in the order of the space.
+    Entries that are not images are flattened as Gymnasium does it, in the order of the space.
 
     Attributes:
-        original: the space, reduced to the chosen keys if it is a Dict: the policy's first, the
-            critics' last.
-        keys: the policy's and the critics' keys in this order; None without a choice.
+        original: the space, reduced to the chosen keys if there are any: the policy's own first,
+            the critics' own last.
+        keys: the pair of the policy's keys and the critics' keys; None without a choice.
     """
 
     offset: Any = None  # see `EnvSpec`; earlier versions pickled none
@@ -116,7 +116,7 @@ class ObservationRows(gym.spaces.Box):
     def __init__(
         self, original: Any, where: str, offset: Any = None, keys: Any = None, *, small: bool = True
     ) -> None:
-        """Arranges `original`, or its `keys`; `where` is for messages, `small` for `images_in`."""
+        """Lays out `original`, or its `keys`; `where` is for messages, `small` for `images_in`."""
         self.keys = keys and _chosen(original, where, keys)
         policy, critic = map(set, self.keys or ((), ()))
         if self.keys:

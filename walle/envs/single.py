@@ -21,7 +21,7 @@ _DRAWING = ("render_mode", "width", "height")
 
 
 def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
-    """The environment that `spec` describes, with repeated actions and the clock if it has them.
+    """The environment that `spec` describes, with its frame skip and its time feature.
 
     Actions are the environment's own: `spec.action` is not applied. With equal seeds its
     observations are those of a lane, bit for bit, and its rewards are equal up to rounding. With

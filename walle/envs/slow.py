@@ -1,4 +1,4 @@
-"""An environment whose step waits, in place of a robot or a remote simulator.
+"""An environment whose steps wait, as a stand-in for a robot or a remote simulator.
 
 Waiting needs no core, so this shows how samplers scale past the number of a machine's cores. With a
 deviation some steps take much longer than others, and a round waits for the slowest sampler.

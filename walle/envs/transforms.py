@@ -23,7 +23,7 @@ class ActionMap:
     """
 
     def __init__(self, space: gym.spaces.Box, spec: EnvSpec) -> None:
-        """Maps into the bounds of `space` and `spec`; raises ValueError if they leave nothing."""
+        """Maps into the bounds of `space` and `spec`; ValueError if no action is within both."""
         dtype = space.low.dtype
         # Bounds at the ends of a type count as infinite: their difference would overflow.
         huge = min(float(np.finfo(kind).max) for kind in (dtype.name, "float32")) / 2
@@ -51,7 +51,7 @@ class ActionMap:
     def __call__(self, action: AnyArray) -> AnyArray:
         """The policy's actions [..., A] in the environment's units, in a new array.
 
-        An environment may keep a reference to its action.
+        The array is new because an environment may keep a reference to its action.
         """
         scaled = np.asarray(action, self.scale.dtype)
         if not self._only_clips:
@@ -75,7 +75,7 @@ def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:
 
 
 class MappedLanes:
-    """Lanes with other actions, through an `ActionMap`, and other observations.
+    """Lanes whose actions pass through an `ActionMap` and whose observations are changed.
 
     `EnvSpec.offset` is subtracted from observations, and the elapsed share of the episode is
     appended: with a time limit the task is Markov only if the policy sees the clock (Pardo et al.
@@ -83,7 +83,7 @@ class MappedLanes:
     """
 
     def __init__(self, lanes: Lanes, map_: ActionMap | None, scale: float | None, offset: Any):
-        """Wraps `lanes`; each step advances the clock by `scale`. None omits a change."""
+        """Wraps `lanes`; each step advances the clock by `scale`. None leaves a change out."""
         self._inner, self._map = lanes, map_
         self.moves, self.failed = lanes.moves, lanes.failed
         self.observation_space = space = lanes.observation_space

@@ -62,10 +62,10 @@ def wrapped(env: Env, entry: Any) -> Env:
 
 
 def checked_maker(key: str, path: str, maker: Any, base: type) -> Maker:
-    """Returns `maker`, which `path` ("module:Name") in `key` names, if it makes environments.
+    """Returns `maker`, the object named by `key`=`path` ("module:Name"), if it makes environments.
 
-    Raises ConfigError, without calling it, if its result is not known to be an environment: if it
-    is neither a subclass of `base` nor a function that is annotated to return one.
+    Raises ConfigError, without calling `maker`, unless it is a subclass of `base` or a function
+    that is annotated to return a `gymnasium.Env`.
     """
     name = path.rpartition(":")[2]
     made, wanted, fault = maker, base, f"derive {name} from gymnasium.{base.__name__}"

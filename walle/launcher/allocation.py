@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from walle.system.machine import THREAD_VARIABLES, read_siblings, spread, usable_cores
 
-# With these variables a library binds its threads to cores, against the pinning of the samplers.
+# These variables make a library bind its threads to cores, which undoes the samplers' pinning.
 BINDING_VARIABLES = ("GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PLACES")
 
 
@@ -21,16 +21,16 @@ class Need(NamedTuple):
     # processes that compute at the same time; None for all cores of the sweep
     cores: int | None = 1
     gpus: int = 0
-    turn: int = 0  # jobs that run alone get other cores in every turn; see `Allocator`
+    turn: int = 0  # the number of its repeat; if jobs run alone, each repeat gets other cores
 
 
 def need(config: Mapping[str, Any]) -> Need:
     """Finds what a job needs from walle's keys in its config; one core without such keys.
 
-    Cores: the larger of the numbers of sampler processes and learning threads, as in lock-step one
-    group waits while the other works; their sum if learners learn while samplers collect
-    (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores are needed
-    if the number of samplers or learners is left open.
+    Cores: the larger of the numbers of sampler processes and learning threads, because in
+    lock-step one group waits while the other works; their sum if learners learn while samplers
+    collect (`sampler.max_lag` other than 0). A serial sampler runs inside the agent. All cores are
+    needed if the number of samplers or learners is left open.
     GPUs: one for each learner process when `device` names CUDA.
     """
 
@@ -118,7 +118,7 @@ class Allocator:
         del self._granted[job]
 
     def settle(self, job: int, state: str) -> None:
-        """Records a job's final state; on one machine, no other worker needs it."""
+        """Records a job's final state for other workers; a no-op here, where there are none."""
 
     def _take(self, grant: Grant) -> Grant:
         self._waiting.remove(grant.job)
@@ -186,5 +186,5 @@ def thread_settings(threads: int) -> dict[str, str]:
 
 
 def job_environment(inherited: Mapping[str, str], threads: Mapping[str, str]) -> dict[str, str]:
-    """The environment of every job: the user's, with the sweep's thread settings."""
+    """The environment of every job: the user's, with `threads` and no `BINDING_VARIABLES`."""
     return {k: v for k, v in inherited.items() if k not in BINDING_VARIABLES} | dict(threads)

@@ -2,12 +2,13 @@
 
 The fork server has imported everything once, and every job is a fork of it. The launcher starts it
 as `python -c "from ... import main; main(...)"` in a session of its own, with the jobs' thread
-settings already in its environment. For each job it forks a supervisor, which forks the job:
+settings already in its environment. For each job the server forks a supervisor, which forks the
+job:
 
     launcher -- fork server -- supervisor -- job -- processes that the job starts
          `--------- link ---------'
 
-The supervisor adopts every orphan below it, and ends them all with the job. Over the link the
+The supervisor adopts every orphan below it, and ends them all when the job ends. Over the link the
 launcher sends signals for the job, and the supervisor reports how the job ended. When the launcher
 dies, for whatever reason, the link closes, and the supervisor asks the job to end (SIGTERM), so
 that the job can write a checkpoint, and kills it after `ORPHAN_GRACE_S`. When the supervisor dies,
@@ -216,7 +217,7 @@ class ForkServer:
             raise ConfigError(failure)
 
     def start(self, request: Request) -> Connection:
-        """Starts a job; first restarts this process if it was killed.
+        """Starts a job; first restarts the fork server if it was killed.
 
         Returns the link to the job's supervisor, which becomes readable when the job ends.
         """
@@ -242,7 +243,7 @@ class ForkServer:
 
 
 def main(link_fd: int, lock_fd: int) -> None:
-    """Forks a supervisor for every request until the link closes; a forked job runs and exits.
+    """Forks a supervisor for every request until the link closes; in a job's process, runs the job.
 
     Each supervisor keeps `lock_fd`, the jobs' lock on the sweep's directory, until its job has
     ended, so that a launcher with the lock knows that no earlier job is running.

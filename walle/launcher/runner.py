@@ -1,4 +1,4 @@
-"""Runs jobs: the loop that starts, watches and ends them; the check of the machine around it."""
+"""Runs jobs: starts, watches and ends them, and checks the machine before and after them."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Active:
     record: dict[str, Any]  # the launcher's fields of status.json that are known at the start
     log_start: int  # the size of its log at the start, in bytes
     oom_before: int  # the kernel's count of out-of-memory kills at the start
-    # how busy other programs kept its cores; None if other jobs run there too
+    # measures how busy other programs keep its cores; None unless jobs run one at a time
     others_busy: OthersBusy | None
     end_at: float  # when to stop the job, on the monotonic clock
-    timed_out: bool = False  # whether the job has been asked to stop since
+    timed_out: bool = False  # whether the job was asked to stop at its time limit
     # why the job was asked to stop before its end; None for a job that was not
     pruned: str | None = None
 
@@ -84,7 +84,7 @@ class Runner:
         """Starts a fork server, whose jobs keep `lock_fd`, the jobs' lock on the sweep's directory.
 
         The stop rule is called with each job before it starts, and once a second while it runs.
-        `command` is the one that started the sweep; None stands for this process's own.
+        `command` is the command line that started the sweep; None stands for this process's.
         """
         self._stop_rule: StopRule = stop_rule or (lambda _: None)
         self._stop_rule_at = 0.0
@@ -108,8 +108,8 @@ class Runner:
     def run(self, ending: Sequence[int], saving: list[int]) -> dict[int, Verdict]:
         """Runs until every job has ended or the sweep was stopped; returns verdicts by index.
 
-        A job that never started is left out. Signals to end are appended to `ending`, and signals
-        to save to `saving`, which this method empties.
+        A job that never started is left out. Signals that ask for the end are appended to `ending`
+        meanwhile, and those that ask for checkpoints to `saving`, which this method empties.
         """
         while True:
             self._pass_on(ending)
@@ -266,8 +266,8 @@ def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
     """Prepares the job's directory and status.json for the next attempt.
 
     The job reads from the field `resume` whether to continue from the checkpoint in its directory;
-    if it is false, the files of the last attempt are moved to attempts/. Returns the launcher's
-    fields of status.json that are known at the start.
+    if `resume` is false, the files of the last attempt are moved to attempts/. Returns the
+    launcher's fields of status.json that are known at the start.
     """
     attempts = (read_status(job.directory).get("attempts") or 0) + 1
     record = {
@@ -297,7 +297,7 @@ def start_attempt(job: Job, grant: Grant, *, resume: bool) -> dict[str, Any]:
 
 
 class CoreSpeeds(NamedTuple):
-    """A check of all cores."""
+    """The result of timing the same work on all cores."""
 
     work_s: dict[int, float]  # the median of the seconds of a piece of work on each core
     # the mean number of these cores that other programs kept busy meanwhile; None if the kernel
@@ -387,7 +387,7 @@ def checked_machine(
 def machine_notes(
     before: CoreSpeeds | None, after: CoreSpeeds | None, ran: Mapping[int, Mapping[str, Any]]
 ) -> list[str]:
-    """Sentences for the user; empty if all cores were equal, steady and free.
+    """Warnings for the user, in sentences; empty if all cores were equally fast, steady and free.
 
     `ran` holds the status.json of each job that ran, by its number.
     """

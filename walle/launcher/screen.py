@@ -79,7 +79,7 @@ class Screen:
         self._shown_at = 0.0
 
     def started(self, job: Job, grant: Grant, how: str) -> None:
-        """A job starts; `how` in words, such as `starts again`."""
+        """Shows that a job starts; `how` says in words how, such as `starts again`."""
         self._ended.discard(job.num)
         self._started[job.num] = time.monotonic()
         self._shown_at = 0.0
@@ -87,7 +87,7 @@ class Screen:
             log.info(f"#{job.num} {how} on cores {ranges_text(grant.cores)}: {job.label}")
 
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
-        """A job ended; `tail` holds the last lines it printed, if it did not complete."""
+        """Shows that a job ended; `tail` holds its last printed lines if it did not complete."""
         self._ended.add(job.num)
         self._took_s.append(time.monotonic() - self._started.pop(job.num))
         took, text = duration_text(self._took_s[-1]), ending_text(verdict)
@@ -122,7 +122,7 @@ class Screen:
         self._live.update(table, refresh=True)
 
     def stop(self, message: str) -> None:
-        """No further job starts; `message` is the reason."""
+        """Prints `message`, the reason why no further job starts."""
         self._stopped = True
         self.warn(message)
 

@@ -10,7 +10,7 @@ from typing import List, Optional
 from walle.errors import ConfigError, check_bounds, not_negative, one_of, positive
 
 DEFAULT_REPEAT = "seed"
-STALE_BEATS = 9  # a worker has vanished when it has been silent for as many heartbeats
+STALE_BEATS = 9  # a worker has vanished when it has missed this many heartbeats
 
 
 class BackendError(ConfigError):
@@ -29,14 +29,14 @@ class SlurmConf:
     qos: Optional[str] = None
     # Features that the nodes must have, such as "amd&fast"; null: any node.
     constraint: Optional[str] = None
-    # Time limit of a worker, as sbatch takes it: minutes, or 2:00:00 (in a file with quotation
-    # marks). A worker that reaches it is started again, and its jobs resume from their checkpoints.
-    # null: the limit of the partition.
+    # Time limit of a worker, as sbatch takes it: minutes, or 2:00:00 (quoted in a file).
+    # A worker that reaches it is started again, and its jobs resume from their checkpoints. null:
+    # the limit of the partition.
     time: Optional[str] = None
     # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.
     save_s: int = not_negative(120)
-    # Workers to submit; null: as many as can run all jobs at once, and 16 at most; one in a sweep
-    # that measures time, as compared times must come from one node.
+    # Workers to submit; null: enough to run all jobs at once, but 16 at most; one in a sweep that
+    # measures time, because compared times must come from one node.
     workers: Optional[int] = positive(None)
     # Cores of a worker, which runs as many jobs side by side as fit; null: what the largest job
     # needs. Sweeps that measure time, and jobs that take all cores, get whole nodes instead.
@@ -52,7 +52,7 @@ class SlurmConf:
     # A batch script of your own, with the words @OPTIONS@ (the lines of #SBATCH), @SETUP@ and
     # @COMMAND@; null: the launcher's.
     template: Optional[str] = None
-    # Seconds between two heartbeats of a worker. Others claim its jobs after nine missing ones.
+    # Seconds between two heartbeats of a worker. Others claim its jobs after it misses nine.
     heartbeat_s: float = positive(10.0)
 
 
@@ -74,7 +74,7 @@ class RayConf:
     gpus: int = not_negative(0)
     # Seconds that jobs have to write their checkpoints when Ctrl-C ends the workers.
     save_s: int = not_negative(120)
-    # Seconds between two heartbeats of a worker. Others claim its jobs after nine missing ones.
+    # Seconds between two heartbeats of a worker. Others claim its jobs after it misses nine.
     heartbeat_s: float = positive(10.0)
 
 
@@ -99,9 +99,9 @@ class WalleLauncherConf:
     # GPUs that the sweep may use; two jobs share a GPU that is named twice. null: the GPUs in
     # CUDA_VISIBLE_DEVICES, or all GPUs of the machine.
     gpus: Optional[List[str]] = None
-    # Run one job at a time; null: only when jobs differ in a key of speed (sampler.n,
-    # sampler.max_lag, learner.n, learner.threads), as their times are compared, and when each of
-    # several jobs takes all cores. This also applies if a sweep file varies such a key but the
+    # Run one job at a time; null: only when jobs differ in a key that affects speed (sampler.n,
+    # sampler.max_lag, learner.n, learner.threads), because their times are compared, or when each
+    # of several jobs takes all cores. This also applies if a sweep file varies such a key but the
     # command line fixes the key. false: run the jobs in parallel (timings are then not comparable).
     exclusive: Optional[bool] = None
     # Before the first and after the last job, time about a second of fixed work on every core, and

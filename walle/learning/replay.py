@@ -41,7 +41,7 @@ class Transitions(NamedTuple):
 
 
 def row_width(obs_dim: int, action_dim: int, dtype: str = "float32") -> int:
-    """W, the entries of a row: observation, action, successor, reward, continues.
+    """W, the number of entries in a row: observation, action, successor, reward, continues.
 
     A row of bytes has the observation, the successor, and then the numbers, four bytes each.
     """
@@ -52,7 +52,7 @@ class Replay:
     """A ring of transitions, each in one row of numbers, so that one gather makes a minibatch.
 
     Attributes:
-        capacity: the most transitions.
+        capacity: the largest number of transitions that it holds.
         dtype: the type of a row's entries.
         inserted: transitions added since the run started; number n is at index n % capacity.
     """
@@ -81,7 +81,7 @@ class Replay:
 
     @property
     def width(self) -> int:
-        """W, the numbers in a row."""
+        """W, the number of entries in a row."""
         return self._rows.shape[1]
 
     def add(self, rollout: Rollout) -> None:
@@ -115,7 +115,10 @@ class Replay:
         self._rows[places] = rows.to(self._rows.device)
 
     def sample(self, minibatches: int, size: int, generator: torch.Generator) -> Tensor:
-        """Draws rows evenly, with replacement: [minibatches, size, W], for `Transitions.split`."""
+        """Draws rows uniformly, with replacement: [minibatches, size, W].
+
+        `Transitions.split` splits them into columns.
+        """
         index = torch.randint(len(self), (minibatches * size,), generator=generator)
         rows = self._rows.index_select(0, index.to(self._rows.device))
         return rows.view(minibatches, size, self.width)
@@ -128,6 +131,6 @@ class Replay:
         return torch.arange(begin, end, device=self._rows.device) % self.capacity
 
     def restore(self, rows: Tensor, inserted: int) -> None:
-        """Holds `rows` [N, W], the newest of `inserted` transitions."""
+        """Fills the buffer with `rows` [N, W], the newest of `inserted` transitions."""
         self.inserted = inserted
         self._place(rows[-self.capacity :])

@@ -31,7 +31,7 @@ Batch = Any
 """A named tuple of tensors [N, ...], which may hold further named tuples."""
 Info = Mapping[str, Tensor]
 Loss = Callable[[Tensor, Batch], tuple[Tensor, Info]]
-"""(parameters [P], batch) -> (loss, numbers to log): means over the rows if there are shards."""
+"""(parameters [P], batch) -> (loss, numbers to log): means over rows if `shards` > 1."""
 Stop = Callable[[Mapping[str, float]], bool]
 
 
@@ -83,7 +83,7 @@ def gradient_of(
 ) -> tuple[Tensor, Tensor]:
     """The gradient [P] of `loss(vector) -> (loss, numbers)`, and the loss with the numbers, [I].
 
-    The numbers are tensors of any shapes, which follow one another.
+    The numbers are tensors of any shapes, which are flattened and concatenated.
     """
     if torch.compiler.is_compiling():  # the compiler cannot trace autograd.grad
         grad, (value, numbers) = grad_and_value(loss, has_aux=True)(vector)
@@ -188,11 +188,11 @@ class Optimizer:
     def __init__(
         self, loss: Loss, settings: AdamSettings, stop: Stop | None = None, shards: int = 1
     ) -> None:
-        """Takes eager steps until `compile`.
+        """Takes eager steps until `compile` is called.
 
         `stop` gets the numbers of a minibatch, computed before its step; if it returns True, the
-        step is discarded and the passes end. With more than one of `shards`, the loss and its info
-        must be means over the rows.
+        step is discarded and the passes end. If `shards` is above 1, the loss and its info must be
+        means over the rows.
         """
         self._loss, self._settings, self._stop, self._shards = loss, settings, stop, shards
         self._stage = Stage(self._gradient, self._apply)

@@ -111,7 +111,7 @@ def line_search(
 def full_step(
     gradient: Tensor, product: Product, *, max_kl: float, iterations: int
 ) -> tuple[Tensor, float]:
-    """The step that minimises the linearised loss within a quadratic KL of `max_kl`.
+    """The step that minimises the linearised loss subject to a quadratic KL of at most `max_kl`.
 
     s = -√(2 δ / gᵀ F⁻¹ g) F⁻¹ g (appendix C).
 

@@ -36,7 +36,7 @@ class Critic:
 
 
 class PolicyAndCritic:
-    """One vector holds the policy's parameters, then the critic's."""
+    """A policy and a critic in one vector: the policy's parameters, then the critic's."""
 
     def __init__(self, policy: StochasticPolicy, critic: Critic) -> None:
         self._policy, self._critic = policy, critic

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from walle.nets.features import Encoder
     from walle.nets.own import OwnFactory, OwnNetworks
 
-# Acting imports this file, and few policies need the other networks: methods import them.
+# Acting needs this file, but few policies need the other networks: methods import those.
 
 
 class HasSpaces(Protocol):
@@ -79,7 +79,7 @@ class NetSettings(NamedTuple):
 
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> NetSettings:
-        """The settings that `values` returned; refuses keys of another version of walle."""
+        """The settings with these `values()`; refuses keys of another version of walle."""
         if unknown := sorted(values.keys() - set(cls._fields)):
             raise ConfigError(
                 "the checkpoint has settings of networks that this version of walle does not have"
@@ -107,7 +107,7 @@ class NetSettings(NamedTuple):
         return self.own.networks if self.own else None
 
     def check_own(self, spaces: HasSpaces) -> None:
-        """Tries the user's net, if there is one, on observations; refuses a faulty one."""
+        """Tries the user's net, if there is one, on observations; refuses a faulty net."""
         if self.own is not None:
             from walle.nets.own import check_net
 
@@ -120,7 +120,7 @@ class NetSettings(NamedTuple):
                 )
 
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
-        """Makes the convolutions of net=cnn; refuses images without them, and the reverse."""
+        """Makes the convolutions of net=cnn; refuses it without images, and images without it."""
         layout = layout_of(spaces.observation_space)
         if layout.images and not self.image_features:
             shapes = " and ".join("x".join(map(str, image.shape)) for image in layout.images)
@@ -207,7 +207,7 @@ class PolicySpec(NamedTuple):
     exploration: float = 0.0  # standard deviation of a deterministic policy's noise
 
     def values(self) -> dict[str, Any]:
-        """All but the spaces, in the numbers, texts and lists that a checkpoint stores."""
+        """Everything but the spaces, as the numbers, texts and lists that a checkpoint stores."""
         return {"kind": self.kind, "net": self.net.values(), "exploration": self.exploration}
 
     def __call__(self) -> Any:

@@ -17,14 +17,14 @@ from torch.nn import functional
 from walle.nets.mlp import MLP, Forward, Params, orthogonal
 from walle.types import LEAST_PIXELS, SMALLEST, Image, ObsLayout
 
-# Channels, kernel and stride of each convolution, for images whose shorter side has at least so
-# many pixels.
+# Channels, kernel and stride of each convolution, for images whose shorter side has at least the
+# key's number of pixels.
 _LAYERS = {
     LEAST_PIXELS: ((32, 8, 4), (64, 4, 2), (64, 3, 1)),
     16: ((32, 3, 2), (64, 3, 2), (64, 3, 1)),
     SMALLEST: ((32, 3, 1), (64, 3, 1), (64, 3, 1)),
 }
-_AT_ONCE = 8  # images of one call while acting; rows of one call have the same bits at every place
+_AT_ONCE = 8  # images of one call while acting: a row has the same bits at each of these places
 _CHUNK = 256  # rows of one call without a gradient, which bounds its memory
 
 
@@ -122,8 +122,8 @@ class Encoder:
     def acting(self, params: Params, lanes: int, rows: int) -> Forward:
         """A faster form of `__call__`, to [rows, I F + V]; only the first `lanes` rows count.
 
-        Every call has a fixed number of rows, of convolutions eight, of the last layers `rows`, so
-        that a row has the same bits whatever else is in its batch.
+        Every call has a fixed number of rows, eight for convolutions and `rows` for the last
+        layers, so that a row has the same bits whatever else is in its batch.
         """
         features = torch.zeros(rows, self.width)
         flat = [torch.zeros(rows, part.outputs) for part in self._parts]
@@ -157,7 +157,7 @@ class GRU:
     """
 
     def __init__(self, prefix: str, inputs: int, units: int) -> None:
-        """A state of H = `units`, and the first I = `inputs` numbers of an observation as input."""
+        """Has a state of H = `units`; reads the first I = `inputs` numbers of an observation."""
         self.inputs, self.units = inputs, units
         self._names = [f"{prefix}.{name}" for name in ("weight_x", "weight_h", "bias_x", "bias_h")]
         shapes = [(3 * units, inputs), (3 * units, units), (3 * units,), (3 * units,)]

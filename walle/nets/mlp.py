@@ -47,7 +47,7 @@ _GAIN = math.sqrt(2)  # of orthogonal weights
 
 
 def activation(name: str, *, critic: bool = False) -> Activation:
-    """The activation of that name in a policy or a critic; an unknown one is a `ConfigError`."""
+    """The activation of that name in a policy or a critic; `ConfigError` if it is unknown."""
     if name not in ACTIVATIONS:
         raise ConfigError(f"net.activation={name!r} is unknown; {nearest(name, ACTIVATIONS)}")
     return norm_relu if critic and name == "critic_norm_relu" else ACTIVATIONS[name]
@@ -77,7 +77,7 @@ class OwnNet(Protocol):
 
     It is made from its settings and the width of an observation, `Class(settings, obs_dim)`. The
     class attribute `settings` is the dataclass of its settings, derived from
-    `walle.config.schemas.NetConfig`; without one it is `NetConfig` itself.
+    `walle.config.schemas.NetConfig`; a class without it gets a `NetConfig` itself.
 
     Attributes:
         features: F, the width of the features.
@@ -170,7 +170,7 @@ class MLP:
         return params
 
     def __call__(self, params: Params, x: Tensor, more: Tensor | None = None) -> Tensor:
-        """[..., sizes[0]] -> [..., sizes[-1]]; the layers also take `more`."""
+        """[..., sizes[0]] -> [..., sizes[-1]]; `more` is appended to the first layer's input."""
         x = self.inputs(params, x, more)
         for name in self.layers:
             x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])

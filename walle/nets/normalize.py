@@ -22,8 +22,8 @@ def batch_moments(samples: AnyArray) -> Moments:
     """The moments of [N, *shape], N >= 1; each result is [*shape].
 
     The squares of wide rows are summed a block at a time, with the sum so far as the block's first
-    row. They are added in the same order as all at once, so the sum has the same bits, and its
-    terms stay in the cache.
+    row. The order of additions is that of one sum over all rows, so the sum has the same bits, and
+    its terms stay in the cache.
     """
     mean = samples.mean(0, dtype=np.float64)
     rows = max(1, _AT_ONCE // max(1, mean.size))
@@ -76,7 +76,7 @@ class RunningMoments:
 
 
 class ObservationNormalizer(RunningMoments):
-    """(obs - mean) / std, clipped. It changes only in `update`; samplers get a frozen copy."""
+    """Moments for (obs - mean) / std. Only `update` changes them; samplers get a frozen copy."""
 
     def __init__(self, obs_dim: int, *, enabled: bool) -> None:
         """Keeps mean 0 and variance 1 unless `enabled`."""

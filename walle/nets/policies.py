@@ -225,14 +225,14 @@ class GaussianPolicy(MLPPolicy, StochasticPolicy):
 class StateScalePolicy(GaussianPolicy):
     """Independent Gaussians; one MLP computes both means and scales.
 
-    `dist_params` is `dist`: the A means, then the A logarithms of the standard deviations, within
-    [-20, 2].
+    `dist` holds the A means, then the A logarithms of the standard deviations, within [-20, 2];
+    `dist_params` is `dist` before the logarithms are bounded.
     """
 
     per_entry = 2
 
     def init(self, generator: torch.Generator) -> Tensor:
-        """Orthogonal with gain sqrt(2), the last layer x0.01; its biases set the scale."""
+        """Orthogonal with gain sqrt(2), the last layer with 0.01; its biases set the scale."""
         vector = MLPPolicy.init(self, generator)
         vector[-self.action_dim :] = self._initial_log_std
         return vector
@@ -264,7 +264,7 @@ class CategoricalPolicy(MLPPolicy, StochasticPolicy):
         return rng.random(steps, dtype=np.float32)
 
     def sample(self, dist_params: Tensor, scaled_noise: Tensor, out: Tensor) -> None:
-        """Inverse transform: counts the cumulated probabilities at or below the noise."""
+        """Inverse transform: counts the cumulative probabilities at or below the noise."""
         below = dist_params.exp().cumsum(-1) <= scaled_noise.unsqueeze(-1)
         torch.sum(below, -1, out=out)
         out.clamp_(max=self.dist_params_size - 1)  # rounding may leave the sum under 1

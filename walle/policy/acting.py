@@ -1,4 +1,4 @@
-"""Trained policies: loaded from checkpoints, and as functions from observations to actions."""
+"""Loads trained policies from checkpoints; a policy maps observations to actions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 # Modules that few policies need are imported where they are used.
 Action = AnyArray | np.generic
 WHICH = ("best", "last")
-_BACKENDS = {"egl": "libegl1 (EGL)", "osmesa": "libosmesa6 (OSMesa)"}  # and how to install them
+_BACKENDS = {"egl": "libegl1 (EGL)", "osmesa": "libosmesa6 (OSMesa)"}  # with their packages
 _TRIAL = "import mujoco.{0} as gl; gl.GLContext(8, 8).make_current()"
 
 
@@ -49,10 +49,10 @@ class Origin(NamedTuple):
 
 
 class Spaces(NamedTuple):
-    """The observations that a policy takes, and the actions of its environment in one dimension.
+    """The observations that a policy takes, and its environment's actions flattened to a vector.
 
     `first_action` is added to discrete actions, which policies count from 0. `shape` is the shape
-    of the environment's own actions; None if it is that of `action`.
+    of the environment's own actions; None if they need no reshaping.
     """
 
     observation: gym.spaces.Box
@@ -139,9 +139,9 @@ class Policy:
 
         Args:
             obs: one observation [O], or a batch [N, O], as `env()` returns them. With images, an
-                image or a dictionary of the environment, or a batch with one more dimension.
+                observation of the environment's own space, or a batch with one more dimension.
             state: the policy's memory, [S] or [N, S]: `initial_state` where an episode starts, and
-                then the result of the previous call. Needed with a memory; without one S is 0.
+                then the result of the previous call. Required if the policy has a memory (S > 0).
             deterministic: take the likeliest action; otherwise draw one with `rng`.
 
         Returns:
@@ -221,7 +221,7 @@ class Policy:
         return actor
 
     def check_env(self) -> None:
-        """Refuses to import a foreign environment (`check_import`); `env` itself does not check."""
+        """Refuses an environment that is not trusted (`check_import`); `env` does not check it."""
         for key, path in self.spec.imports:
             check_import(key, path, self.origin.checkpoint, trust=self.trust, beside=True)
 
@@ -230,8 +230,8 @@ class Policy:
 
         It repeats actions, limits episodes and appends the clock as in training, and takes the
         actions of `act`. Observations with images are the environment's own. With equal seeds it
-        returns the observations of a lane; but to draw a run with `env.backend=envpool`, it uses
-        Gymnasium's task of the same id if there is one.
+        returns the same observations as a lane. The exception is a `render_mode` with
+        `env.backend=envpool`: then it is Gymnasium's task of the same id, if there is one.
 
         Args:
             render_mode: such as "rgb_array" or "human", if the environment has it.

@@ -24,7 +24,7 @@ AT_ONCE = 50  # episodes that run side by side in one process
 
 
 class MeanReturn(NamedTuple):
-    """A mean and its 95% interval, mean -+ t s / sqrt(n) (Student's t), NaN for one value."""
+    """A mean and its 95% interval, mean -+ t s / sqrt(n) (Student's t), which is NaN if n = 1."""
 
     value: float
     low: float = math.nan
@@ -50,7 +50,7 @@ class MeanReturn(NamedTuple):
 
 
 def student_t(dof: int) -> float:
-    """The t beyond which Student's distribution with `dof` degrees of freedom has 2.5% at each end.
+    """The 97.5% quantile of Student's t distribution with `dof` degrees of freedom.
 
     Abramowitz & Stegun 1964, eq. 26.7.3 and 26.7.4, for θ = arctan(t / sqrt(dof)): the probability
     of values within -+ t grows with θ, so θ is found by bisection.
@@ -78,8 +78,8 @@ class Result(NamedTuple):
     seed: int  # the seed of the episodes
     deterministic: bool  # whether the likeliest actions were taken
     returns: list[float]  # [E] the undiscounted return of each episode
-    lengths: list[int]  # [E] the actions of each episode
-    info: dict[str, list[float]]  # [E] the values of each column of the environment's info
+    lengths: list[int]  # [E] the number of actions in each episode
+    info: dict[str, list[float]]  # by column of the environment's info, [E] values
 
     @property
     def mean(self) -> MeanReturn:

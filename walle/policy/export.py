@@ -43,7 +43,7 @@ Program = Callable[[Mapping[str, Tensor]], Sequence[Any]]
 
 
 class ActingModule(torch.nn.Module):
-    """The actions of a policy without noise, as a function of tensors alone.
+    """The deterministic actions of a policy, as a function of tensors alone.
 
     It maps raw observations [N, O] to actions [N, *A] in the environment's units. With a memory the
     state [N, S] is a second argument, and the next state a second result.
@@ -105,7 +105,7 @@ class ActingModule(torch.nn.Module):
 
 
 class SeeingModule(ActingModule):
-    """A policy that sees images, as a module: its arguments are the images and the vector, if any.
+    """A policy that sees images, as a module: its arguments are the vector, if any, and the images.
 
     Images are [N, *shape]: float32, or bytes (also for booleans).
     """
@@ -128,7 +128,7 @@ class SeeingModule(ActingModule):
         return self._action(self._encoder.of_parts(self._named(), vectors, images))
 
     def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:  # noqa: ARG002
-        """The vectors and the images in rows of bytes [N, O]."""
+        """The arguments of `forward` by name, for observations in rows of bytes [N, O]."""
         vectors, images = self._encoder.split(torch.from_numpy(obs))
         vectors = vectors if self.offset is None else vectors + self.offset
         if len(images) == 1 and not vectors.shape[1]:
@@ -142,10 +142,10 @@ def export(policy: Policy, file: str | Path) -> float:
     """Writes the policy to a file, and compares the file with the policy.
 
     The extension decides: `.onnx` for ONNX, `.pt2` for `torch.export.load`. Inputs are called `obs`
-    and `state`, outputs `action` and `next_state`. An observation that is a single image is `obs`.
-    One with several parts has the inputs `vector` and the images, which are called by their keys in
-    a Dict ("robot.camera" in a nested one), otherwise `image0`, `image1`, …. Returns the largest
-    difference of an action or a state, over a thousand observations.
+    and `state`, outputs `action` and `next_state`. A single image is also called `obs`. An
+    observation with several parts has an input for each image, named after its key in a Dict
+    ("robot.camera" in a nested one), otherwise `image0`, `image1`, …; `vector` has the rest.
+    Returns the largest difference of an action or a state, over a thousand observations.
 
     Raises:
         ConfigError: the extension is unknown, or a package is missing.
@@ -179,8 +179,8 @@ def export(policy: Policy, file: str | Path) -> float:
 def difference(policy: Policy, graph: Graph) -> float:
     """The largest difference between a graph and the policy, in 100 episodes of ten observations.
 
-    The observations are distributed as in training, but twice as wide. A discrete action that
-    differs counts as 1.
+    Vectors are normally distributed with the mean of training and twice its standard deviation,
+    pixels uniformly. A discrete action that differs counts as 1 or more.
     """
     _, mean, inv_std = policy.snapshot.parts(policy.network.layout.size)
     rng, worst, layout = np.random.default_rng(0), 0.0, policy.obs_layout

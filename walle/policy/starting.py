@@ -20,7 +20,7 @@ from walle.policy.acting import find_checkpoint
 from walle.system.identity import flatten
 
 _NEEDED = {"env_steps": 0, "algorithm": {}, "config": {"algo": {"name": ""}, "net": {}}}
-# What both runs must have; the initial noise and the sequences of a memory may differ.
+# What must be equal in both runs; the initial noise and the length of sequences may differ.
 _SAME = re.compile(r"algo\.(name|normalize_[or]\w+)$|net\.(?!log_std$|sequence$)|space of")
 
 
@@ -42,7 +42,7 @@ class Parent(NamedTuple):
         return cls(file, state)
 
     def start(self, algorithm: Any, config: Config, lane: Lanes) -> str:
-        """Starts a new run's algorithm from it; returns a line, or raises ConfigError."""
+        """Starts a new run's algorithm from it; returns a line to print, or raises ConfigError."""
         file, state = self  # data: nothing that it names is imported
         mine, its = (flatten(checkpoint.as_data(x)) for x in (asdict(config), state["config"]))
         own = {"obs": lane.observation_space, "action": lane.env_action_space}

@@ -1,7 +1,7 @@
 """Shows episodes of policies: in a window, or as MP4 and GIF of at most a megabyte a minute.
 
 `watch` opens a window. `film` draws episodes, with the return and the step shown on every frame,
-and `write` encodes them. Both stream: a frame is drawn when the encoder asks for it.
+and `write` encodes them. Each frame is drawn only when `write` asks for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ BYTES_PER_S = 1_000_000 / 60
 SHORT_S = 15.0  # a shorter GIF may have as many bytes as one of this length
 _WIDTHS = {1: 480, 2: 360, 3: 240}  # of a picture, by the columns of the grid
 _KBIT_PER_S = 95  # leaves room for the container and the first picture
-_STRIP_QUALITY = -0.3  # from -1, of all bits for the text, to 0; moving floors smeared the digits
+_STRIP_QUALITY = -0.3  # qoffset of addroi, -1 is best; at 0, moving floors smear the digits
 # GIFs have no bit rate to set: frame rate, colours and size shrink until the file is small.
 _GIF_FPS = 10
 _GIF_LEVELS = ((1, 64, 1.0), (2, 32, 1.0), (2, 16, 0.75), (4, 16, 0.75), (4, 8, 0.5), (10, 4, 0.5))
@@ -166,7 +166,7 @@ def film_while_learning(
     """A function that films a snapshot of `policy` into a run's directory.
 
     It takes the snapshot and the environment steps so far, and returns the file, videos/STEPS.mp4
-    or .gif, as `ending` says. One frame is drawn at once, so that an environment that cannot be
+    or .gif, as `ending` says. One frame is drawn immediately, so that an environment that cannot be
     drawn is refused before the run starts. `most_steps` is as for `film`.
     """
     most = most_fps(Path(f"videos/STEPS{ending}"), "logger.video_every")

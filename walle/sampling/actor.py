@@ -60,7 +60,7 @@ class Actor:
         self.state[lanes] = 0
 
     def dist_params(self, obs: AnyArray) -> Tensor:
-        """Maps raw observations [L, O] to [L, H]; the next call overwrites the result."""
+        """The policy's outputs [L, H] at raw observations [L, O]; the next call overwrites them."""
         if self._encoder:
             self._obs[:] = obs
             obs = self._x

@@ -1,4 +1,4 @@
-"""Collecting: a policy acts in lanes and fills a rollout, which depends only on their states."""
+"""Collects rollouts, which depend only on the policy, the round and the states of the lanes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def episodes_of_lanes(episodes: int, numbers: Sequence[int], lanes: int) -> IntA
 
 
 def steps_to_quota(ended: BoolArray, quota: IntArray) -> IntArray:
-    """The number of steps [L] after which lanes have `ended` [T, L] their `quota` [L]; else T."""
+    """The steps [L] until `ended` [T, L] holds `quota` [L] ends in each lane; T if it has fewer."""
     complete = ended.cumsum(0) >= quota
     return np.where(complete[-1], complete.argmax(0) + 1, len(ended))
 
@@ -118,7 +118,7 @@ class EpisodeSampler:
         return Filled(int(lane_steps.sum()), lane_steps, int(used))
 
     def export_states(self, states: AnyArray, memory: AnyArray) -> int:  # noqa: ARG002
-        """See `LaneSampler.export_states`: nothing, as episodes depend on the round alone."""
+        """Exports nothing, unlike `LaneSampler`: no round depends on the lanes' earlier states."""
         return 0
 
 

@@ -18,8 +18,8 @@ from walle.types import AnyArray, FloatArray, IntArray
 class LaneBlock(NamedTuple):
     """L lanes before a round.
 
-    `state` may be older than the lanes: `actions` are then those taken since, and lead from `state`
-    to the lanes. Without a state, they are all actions since the first episodes started.
+    `state` may be out of date: `actions` are those taken since, and repeating them leads to the
+    current state. Without `state`, they are all actions since the first episodes started.
     """
 
     numbers: IntArray  # [L] the lanes' numbers in the run

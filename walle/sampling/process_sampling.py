@@ -171,7 +171,7 @@ class ProcessSampling(Sampling):
         self.lanes = LaneBook([task.blocks for task in self._tasks], saved=self._saved)
 
     def wait_round(self) -> list[Received]:
-        """Waits for the oldest rollout of every sampler; see `receive` for the errors.
+        """Waits for the oldest rollout of every sampler; see `Sampling` for the errors.
 
         The slots belong to the caller until they are released.
         """

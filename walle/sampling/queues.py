@@ -29,7 +29,7 @@ from walle.system.shared_memory import SharedMemory
 from walle.types import PolicySnapshot
 
 NUMBER, DEALT = struct.Struct("<q"), struct.Struct("<qqq")
-# Messages; a number from 0 on is a slot's. From a sampler: it can start (READY), it can start
+# Messages: 0 and above are slots' numbers. From a sampler: it can start (READY), it can start
 # but with new episodes (ANEW), it failed (FAILED). From the agent: end (CLOSED); before a round,
 # wait for other lanes, or take them (DEAL).
 READY, FAILED, CLOSED, ANEW, DEAL = -1, -2, -3, -4, -5

@@ -50,7 +50,7 @@ def assemble_round(
     # rollouts that were too old for it, in memory of their own; see `Round`
     dropped: Sequence[Received] | None = None,
 ) -> Round:
-    """Copies the rollouts out of their slots: side by side, or end to end if each is one column."""
+    """Copies the rollouts out of their slots: side by side, or end to end if they are packed."""
     rollouts = [item.slot.filled for item in received]
     if len(received[0].slot.lane_steps):
         rollout = concatenate(rollouts)

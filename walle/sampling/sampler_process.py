@@ -40,7 +40,7 @@ class SamplerTask:
     clip: float | None  # bound of normalised observations; None for no bound
     seed: int
     lag: Lag  # the allowed lag in policy versions
-    rounds: int | None  # number of rollouts to collect; None to collect until the agent ends
+    rounds: int | None  # number of rounds of the run; None to collect until the agent ends
     core: int | None  # the core to run on; None for any core
     # the file for spans and the zero of its clock in ns; None for no file
     trace: tuple[Path, int] | None

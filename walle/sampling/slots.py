@@ -53,7 +53,7 @@ class RolloutShape(NamedTuple):
     packed_lanes: int = 0
     state: int = 0  # width of the policy's memory
     lane_state: int = 0  # the most bytes of a lane's state; 0 if lanes have none or need none
-    info: int = 0  # numbers of an info, see `Rollout.info`
+    info: int = 0  # how many numbers of the info a step has, see `Rollout.info`
 
     def fields(self) -> dict[str, tuple[tuple[int, ...], str]]:
         """Shape and dtype of every array of a `Rollout` in a slot, in the order of its fields."""

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from walle.system.locks import locked_file, try_lock
 
-# The last one, nobody, stands for the machine's root inside a container of a user's own.
+# 65534, nobody, is how the host's root appears inside a rootless container.
 _ROOTS = (0, 65534)
 
 
 def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
-    """Replaces the content of `path`; readers and crashes find the old content or the new one."""
+    """Replaces the content of `path`: readers find the old or the new one, even after a crash."""
     data = content.encode() if isinstance(content, str) else content
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -34,7 +34,7 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
 
 
 def cache_directory(*, for_code: bool = False) -> Path:
-    """Returns `walle` in the user's cache directory; in TMPDIR if the former is not private.
+    """Returns walle's directory in the user's cache; one in TMPDIR if the former is not private.
 
     Every call checks the owner again: whoever can write there chooses the code that a run loads.
     `for_code` also excludes directories from which nothing can be executed.

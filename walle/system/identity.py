@@ -29,8 +29,8 @@ def comparable_leaves(
 ) -> Flat:
     """The leaves of a composed config that identify jobs and runs.
 
-    References to environment variables stay unresolved: a value, which may be a secret, is in no
-    file of the sweep, and with a different value the job is still the same.
+    References to environment variables stay unresolved: their values, which may be secrets, are
+    then in no file of the sweep, and a different value does not make a different job.
     """
     references = flatten(written, ignore)
     return {

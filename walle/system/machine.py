@@ -131,7 +131,7 @@ def clock_mhz(cores: Sequence[int]) -> float | None:
 
 
 def busy_s(cores: Sequence[int]) -> float | None:
-    """Busy seconds of `cores` since the machine started, including time that a host gave to others.
+    """Busy seconds of `cores` since the machine started, including time stolen by a hypervisor.
 
     None if the kernel does not show it.
     """

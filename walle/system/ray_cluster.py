@@ -24,12 +24,12 @@ _GROUP_SIGNALS = (signal.SIGINT, signal.SIGHUP, *SAVING)
 
 
 def join(
-    address: str | None,  # of a cluster; None for a Ray that lives as long as this process wants
+    address: str | None,  # of a cluster; None to start a local one, which ends with `leave`
     *,
     setting: str,  # the key that holds the address, for messages
-    without: str,  # what asks for a Ray of its own, for messages
-    own: Mapping[str, Any],  # further arguments of `ray.init` for a Ray of its own
-    nodes: int = 1,  # for a Ray of its own: other machines reach it only if there are several
+    without: str,  # the setting that asks for a local cluster, for messages
+    own: Mapping[str, Any],  # further arguments of `ray.init` for a local cluster
+    nodes: int = 1,  # of a local cluster, at most: other machines reach it only if above 1
     **arguments: Any,  # of `ray.init` in both cases
 ) -> tuple[Any, bool]:
     """Connects this process, unless the user's program has already done so.

@@ -34,7 +34,7 @@ class Worker:
     """A process forked from the fork server.
 
     The fork server reports how its children end. If it is killed, they keep running, but their
-    `multiprocessing.Process` looks dead. A pidfd belongs to the process itself.
+    `multiprocessing.Process` looks dead. `sentinel` shows the end of the process itself.
     """
 
     def __init__(self, name: str, target: Callable[..., None], args: Sequence[Any]) -> None:
@@ -118,7 +118,7 @@ def become_worker(threads: int) -> None:
     reaches neither the worker nor the programs that its environments start. A signal to the worker
     itself runs a handler that does nothing. The programs inherit which signals are ignored or
     blocked, but no handler, so every signal still works on them. They inherit no open files: a pipe
-    that it held open would not read as closed when the worker ends.
+    that they held open would not read as closed when the worker ends.
     """
     gc.freeze()  # the imports' objects: no collection visits, and so copies, their memory
     gc.enable()

@@ -35,14 +35,17 @@ class Space(NamedTuple):
 
     fixed: tuple[str, ...]  # overrides that all jobs have
     distributions: dict[str, BaseDistribution]  # the possible values, by the key of the override
-    written: dict[str, str]  # the same as the user wrote it
+    written: dict[str, str]  # the values by key, as the user wrote them
 
     def overrides(self, point: Mapping[str, Value]) -> list[str]:
         """The overrides of a job with these values."""
         return [*self.fixed, *(f"{key}={text(value)}" for key, value in point.items())]
 
     def ends(self) -> Iterator[Point]:
-        """The points of all first and all last values; the first one with each other choice."""
+        """The point of all first values, that of all last ones, and then each choice in between.
+
+        A point for such a choice has the first value of every other key.
+        """
         ends: dict[str, Sequence[Value]] = {
             key: values.choices
             if isinstance(values, CategoricalDistribution)

@@ -46,7 +46,7 @@ JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
 WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
 FAILED = {"failed", "interrupted"}  # interrupted: by somebody, while the search continues
-BY_EVALUATION = (None, "eval", "best")  # values of `objective` that evaluations show in advance
+BY_EVALUATION = (None, "eval", "best")  # values of `objective` that evaluations estimate
 RESULTS, TRIALS, EXPERIMENT = "optimization_results.yaml", "trials.csv", "experiment/best.yaml"
 PRIMARY = "config"  # the experiment holds what is different from it
 NOT_SETTINGS = ("name", "seed")  # what an experiment leaves to its user
@@ -345,8 +345,8 @@ def check_ends(
     """Composes a job at each end of the search space.
 
     Raises:
-        ConfigError: none of them is a possible configuration, or there is a pruner and none has an
-            evaluation before its end.
+        ConfigError: none of these jobs can run, or there is a pruner and none of them evaluates
+            its policy before its last step.
         HydraException: a key or an option does not exist.
     """
     jobs = [compose(context, config, space.overrides(point), ()) for point in space.ends()]

@@ -1,4 +1,4 @@
-"""The common part of the off-policy algorithms: replay buffer, and due updates in blocks."""
+"""The common part of the off-policy algorithms: a replay buffer, and updates in blocks."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OffPolicySettings(CompilableSettings):
 
 
 class Draw(NamedTuple):
-    """The arguments of `OffPolicy.learn`: the N blocks of K updates with M draws of noise."""
+    """The arguments of `OffPolicy.learn`: N blocks of K updates, each with M draws of noise."""
 
     minibatches: Tensor  # [N, K, B, W] rows of the replay buffer
     noise: Tensor  # [N, K, M, B, A] standard normal
@@ -70,9 +70,10 @@ class Sample(NamedTuple):
 
 
 class OffPolicy(ABC):
-    """Base of the algorithms that fill a replay buffer and take updates in proportion to its steps.
+    """Base of the algorithms that use a replay buffer and take `updates_per_step` updates a step.
 
-    A subclass makes the networks, and adds `stages` and `summary`. Observations are not normalised.
+    A subclass makes the networks, and adds `policy_vector`, `stages`, `summary` and
+    `native_updates`. Observations are not normalised.
 
     Attributes:
         metrics: the names of a block's numbers.
@@ -122,7 +123,7 @@ class OffPolicy(ABC):
 
     @property
     def updates_per_block(self) -> int:
-        """K, the updates in a block, which is learned from as a whole."""
+        """K, the number of updates in a block; only whole blocks are taken."""
         return 1
 
     @property
@@ -137,7 +138,7 @@ class OffPolicy(ABC):
 
     @property
     def vector(self) -> Tensor:
-        """See `Learnable`: a difference between learners' critics soon reaches the policy."""
+        """See `Learnable`: the policy alone, which soon shows any difference between critics."""
         return self.policy_vector
 
     @abstractmethod
@@ -157,7 +158,7 @@ class OffPolicy(ABC):
         return Sample(Transitions.split(rows, self.obs_dim), noise.transpose(0, 1))
 
     def adam_step(self, part: TrainState, grad: Tensor, updates: int = 1) -> TrainState:
-        """One step of Adam along the gradient [P]; `part` takes it once in `updates` updates."""
+        """One step of Adam along the gradient [P]; `part` takes one in every `updates` updates."""
         rate = self.settings.learning_rate
         if math.isfinite(self.falls_for):
             rate = rate * (1 - part.adam.steps * updates / self.falls_for).clamp(min=0)
@@ -296,8 +297,8 @@ def _check_memory(settings: Any, capacity: int, problem: Problem, actions: int) 
 class ContinuousOffPolicy(OffPolicy):
     """Base of the off-policy algorithms whose policy follows the gradient of the critics.
 
-    A subclass adds `start`, `target`, `stages` and `summary`; its state has the `TrainState`s
-    `policy` and `critic`.
+    A subclass adds `start`, `target`, `stages`, `summary` and `native_updates`; its state has the
+    `TrainState`s `policy` and `critic`.
 
     Attributes:
         kind: the policy's kind, see `nets.factory.PolicySpec`.

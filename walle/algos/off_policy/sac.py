@@ -119,7 +119,7 @@ class SAC(ContinuousOffPolicy):
         return after, numbers
 
     def temperature_step(self, log_temperature: TrainState, log_prob: Tensor) -> TrainState:
-        """Moves log α, for a mean of log π(a|s), []."""
+        """Takes one step on log α, given `log_prob`, the mean of log π(a|s), []."""
 
         def temperature_loss(vector: Tensor) -> tuple[Tensor, list[Tensor]]:
             return losses.temperature_loss(vector, log_prob, self.target_entropy), []

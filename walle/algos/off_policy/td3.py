@@ -46,7 +46,7 @@ class TD3(DDPG):
 
     @property
     def updates_per_block(self) -> int:
-        """One update of the policy for `policy_delay` updates of the critics."""
+        """K: a block has `policy_delay` updates of the critics and one of the policy."""
         return int(self.settings.policy_delay)
 
     @property

@@ -117,12 +117,12 @@ class XQC(SAC):
 
     @property
     def updates_per_block(self) -> int:
-        """One update of the policy for `policy_delay` updates of the critics."""
+        """K: a block has `policy_delay` updates of the critics and one of the policy."""
         return self.settings.policy_delay
 
     @property
     def policy_vector(self) -> Tensor:
-        """The parameters of an ordinary policy: the running moments are part of its weights."""
+        """The parameters of an ordinary policy, whose weights have absorbed the running moments."""
         return self.normed_policy.fold(self.state.policy.vector, self.state.policy_moments)
 
     def update(self, rollout: Rollout) -> dict[str, float]:

@@ -36,5 +36,5 @@ class A3C(A2C):
     )
 
     def parts(self) -> list[Part]:
-        """The gradient step of a rollout, whose rows differ from sampler to sampler."""
+        """The gradient step of a rollout, whose number of rows differs from sampler to sampler."""
         return [part._replace(compile=None) for part in super().parts()]

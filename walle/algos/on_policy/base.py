@@ -103,7 +103,7 @@ class OnPolicy(ABC):
         optimizer: takes the gradient steps on `vector`: `Optimizer`, or `Passes` in C++.
         improve: the function for passes over a round with `optimizer`, see `Passes.improve`.
         gae_lambda: λ of the advantages; from the settings unless a subclass changes it.
-        learned: the entries of `state_dict` with networks and normalisers, see `Algorithm`.
+        learned: the entries of `state_dict` with networks and normalisers, see `start_from`.
         kind: the policy's kind, see `nets.factory.PolicySpec`.
         team: the learners that take the gradient steps together.
     """
@@ -272,7 +272,7 @@ class OnPolicy(ABC):
 class RowBatch(NamedTuple):
     """N rows, each a step or a sequence of K steps; columns are [N] or [N, K]."""
 
-    inputs: Tensor | SequenceInputs  # of the networks; observations [N, O] of steps
+    inputs: Tensor | SequenceInputs  # the networks' inputs: if rows are steps, observations [N, O]
     action: Tensor  # [N, *A] or [N, K, *A]
     log_prob: Tensor  # of the action under the policy before the update
     advantage: Tensor

@@ -45,7 +45,7 @@ class NeuralBaseline:
     """A network that values normalised observations, fitted by minibatch Adam."""
 
     def __init__(self, algorithm: OnPolicy) -> None:
-        """Draws the initial parameters with the algorithm's generator, which later draws rows."""
+        """Draws the initial parameters with the algorithm's generator, which also shuffles rows."""
         problem, self._generator = algorithm.problem, algorithm.generator
         self._critic, self._settings = algorithm.net.critic(problem), algorithm.settings
         self.vector = self._critic.init(self._generator).to(problem.device)
@@ -63,7 +63,7 @@ class NeuralBaseline:
         return map_rows(partial(self._critic.without_gradient, params), obs)
 
     def fit(self, obs: Tensor, target: Tensor) -> float:
-        """Fits the targets [N]; returns the minibatches' mean squared error before each step."""
+        """Fits the targets [N]; returns the squared error before each step, averaged over steps."""
         result = self._optimizer.minimise(
             self.vector,
             self._adam,

@@ -23,7 +23,8 @@ class Experience(NamedTuple):
     """A rollout as normalised tensors.
 
     The true successor of a step is the next observation, except for M steps: the last step of the
-    rollout and each step that ended an episode. The policy never saw the successors of these steps.
+    rollout and each step that ended an episode. In this rollout the policy did not act on the
+    successors of these steps.
     """
 
     # [T L + M, O] normalised: every observation, then the M unseen successors. In rows of bytes,
@@ -47,7 +48,7 @@ class Experience(NamedTuple):
 
     @property
     def began(self) -> Tensor:
-        """The steps at which an episode starts, [T, L]; `state` covers the first step."""
+        """Steps at which an episode starts, [T, L]; False at step 0, to which `state` applies."""
         return torch.cat((torch.zeros_like(self.ended[:1]), self.ended[:-1]))
 
     @classmethod

@@ -19,9 +19,9 @@ Departures from the paper:
     - with a memory (`net=gru`), which policy and critic share, minibatches are sequences of steps;
       the memory's state before a sequence is recomputed together with the advantages
       (rows.SequenceRows); with images (`net=cnn`) policy and critic share the convolutions;
-    - experience of an older policy is corrected (`correction`): the clipped ratio is taken to the
-      newest policy, and advantages get a truncated weight (Hilton, Cobbe & Schulman 2022, "Batch
-      size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).
+    - experience of an older policy is corrected (`correction`): the clipped ratio is relative to
+      the newest policy, and advantages get a truncated weight (Hilton, Cobbe & Schulman 2022,
+      "Batch size-invariance for policy optimization") or V-trace (Espeholt et al. 2018).
 """
 
 from __future__ import annotations

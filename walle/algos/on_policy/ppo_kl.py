@@ -13,7 +13,7 @@ which WALL-E took the algorithm:
     - the step size adapts too, a round's steps end early, and the value function learns from two
       rounds: all three come from WALL-E's code, as do the constants of `adapt`.
 
-Departures from Batch PPO (Hafner et al. 2017 and its code), with sweeps/batch_ppo_2017.yaml:
+Departures from Batch PPO (Hafner et al. 2017 and its code) that sweeps/batch_ppo_2017.yaml keeps:
     - the excess of the KL divergence is squared for the whole round instead of for each episode;
     - β changes if the KL divergence is above 2 or below 0.5 times its target, instead of 1.3 and
       0.7 times, and β is bounded; the step size adapts, and a round's steps end early;

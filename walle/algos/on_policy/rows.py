@@ -1,7 +1,7 @@
 """The rows of minibatches: single steps, or sequences of steps for a policy with a memory.
 
-Networks are functions of features [..., F]. Without a memory the features are the observation; with
-a memory they are the memory's state.
+Networks are functions of features [..., F]: the memory's state, the image encoder's output or,
+without either, the observation itself.
 """
 
 from __future__ import annotations

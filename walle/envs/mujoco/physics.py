@@ -1,8 +1,8 @@
 """The physics of L lanes of one model: step them, start episodes, read MuJoCo's fields.
 
 Two engines give bit-identical trajectories. `BatchPhysics` calls MuJoCo 4's batch loop in C.
-`LoopPhysics` keeps one MjData a lane and loops in Python; it serves older MuJoCo, and fields that
-`mj_step` does not compute.
+`LoopPhysics` keeps one MjData a lane and loops in Python; it serves older MuJoCo versions, models
+with sleeping or plugins, and fields that `mj_step` does not compute.
 """
 
 from __future__ import annotations

@@ -122,11 +122,11 @@ def xml_path(xml_file: str) -> Path:
 
 
 def compile_model(path: Path) -> mujoco.MjModel:
-    """Compiles an XML file, without searches that cannot find anything in this model.
+    """Compiles an XML file; switches off searches that can find nothing in its model.
 
     The search for islands is off with one kinematic tree. The search for contacts is off if no two
-    geoms may ever touch; in models that Gymnasium ships, a list may replace it. Trajectories stay
-    the same bit for bit. Every call returns a new model.
+    geoms may ever touch; in models that Gymnasium ships, a list of the pairs that may touch can
+    replace it. Trajectories stay the same bit for bit. Every call returns a new model.
 
     Raises:
         ConfigError: there is no file, MuJoCo does not accept it, or it has no actuators.
@@ -183,11 +183,11 @@ def _pairs_that_may_touch(model: mujoco.MjModel) -> npt.NDArray[np.intp]:
 
 
 def with_listed_pairs(model: mujoco.MjModel, path: Path) -> mujoco.MjModel:
-    """The model in the file `path` with its pairs listed, or `model` if that would not be faster.
+    """The model in the file `path` with a list of the pairs that may touch, or `model` itself.
 
     In every step MuJoCo searches for bodies whose boxes overlap, and only then drops the pairs that
     may never touch. Where few pairs remain, as for a robot that touches only the floor, the search
-    takes up to a fifth of a step.
+    takes up to a fifth of a step. `model` itself is returned if the list would not save that time.
 
     Contacts have the order and the parameters of those that MuJoCo finds by itself, so trajectories
     stay the same bit for bit. The tests compare long trajectories of all of Gymnasium's models that

@@ -178,7 +178,10 @@ def _moving_reward(
 
 @dataclass(kw_only=True)
 class Hopper(Walker2d):
-    """Hopper-v5: Walker2d, healthy while velocities and positions after the second are bounded."""
+    """Hopper-v5: Walker2d with a further condition of health.
+
+    healthy: also velocities, and positions after the second, strictly inside `healthy_state_range`.
+    """
 
     xml_file: str = "hopper.xml"
     healthy_state_range: Range = (-100.0, 100.0)
@@ -328,7 +331,7 @@ class Pusher(GymnasiumTask):
         )
 
     def begin(self, random: np.random.Generator) -> State:
-        """The arm at rest, the goal at the origin, the object at least 0.17 m from the goal."""
+        """Arm and goal in their initial places, the object more than 0.17 m away from the goal."""
         position = 0.0, 0.0
         while np.linalg.norm(position) <= 0.17:
             position = random.uniform(-0.3, 0), random.uniform(-0.2, 0.2)
@@ -395,7 +398,7 @@ class Ant(_PoseTask):
             self._read("cfrc_ext")
 
     def healthy(self, now: Fields) -> BoolArray:
-        """Whether each lane is upright enough, [L]."""
+        """Whether each lane is healthy, [L]; see the class."""
         low, high = self.healthy_z_range
         height = now.qpos[:, 2]
         inside: BoolArray = (low <= height) & (height <= high)

@@ -1,7 +1,7 @@
 """Sweeps on other machines: workers that a scheduler starts, and that claim jobs.
 
-    backend.py         the backends of this machine and of Slurm, and what Slurm's and Ray's have in
-                       common: submits workers, and follows their jobs
+    backend.py         the backends of this machine and of Slurm, and the base class of Slurm's and
+                       Ray's, which submits workers and follows their jobs
     ray_backend.py     the backend of Ray: starts workers on free cores, ends them after Ctrl-C
     ray_supervisor.py  an actor of Ray on a node: starts a worker's process, and ends with it
     submission.py      a submission: its directory, the names and states of its workers

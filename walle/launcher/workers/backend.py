@@ -145,7 +145,7 @@ class WorkersBackend(ABC):
         """Runs the jobs as `LocalBackend.run` does; returns None when it does not wait.
 
         Raises:
-            BackendError: the jobs cannot run there.
+            BackendError: the jobs cannot run on this backend.
             SystemExit: a signal ended the waiting; the workers continue.
         """
         plan, sweep, ending, submission = run.plan, run.sweep, run.ending, self._earlier
@@ -188,7 +188,7 @@ class WorkersBackend(ABC):
 
 
 class SlurmBackend(WorkersBackend):
-    """Runs jobs in workers on a cluster's nodes; each is an element of an array of batch jobs."""
+    """Runs jobs in workers on cluster nodes; each worker is an element of an array of jobs."""
 
     def __init__(self, settings: WalleLauncherConf) -> None:
         super().__init__(settings, settings.slurm)
@@ -245,7 +245,7 @@ class SlurmBackend(WorkersBackend):
 
 
 class Follower:
-    """Shows the jobs of a submission as they start and end, and stops some of them."""
+    """Shows the jobs of a submission as they start and end, and applies the stop rule to them."""
 
     def __init__(
         self,

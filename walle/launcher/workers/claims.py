@@ -65,10 +65,10 @@ class Claims:
         return all(job in newest and newest[job].is_over for job in jobs)
 
     def take(self, job: int, turn: int) -> bool:
-        """Claims the job for its given turn; False if another process was first.
+        """Claims the job for its given turn; False if another process was first or the job is over.
 
         The caller has seen that the claim of the turn before is released, or that its worker has
-        vanished; if that earlier claim now shows that the job is over, so does the new one.
+        vanished; if that earlier claim now shows how the job ended, the new claim records it too.
         """
         try:
             with (self._claims / f"{job}.{turn}").open("x") as file:
@@ -96,8 +96,8 @@ class Claims:
     def silence_s(self) -> dict[str, float] | None:
         """Seconds since the last heartbeat of every worker that has not ended.
 
-        Both times are those of the file system's clock, so that no machine's clock is compared
-        with another one's. None if this process may not write into the directory.
+        Now and the last heartbeat are both read from the file system's clock, so that no machine's
+        clock is compared with another one's. None if this process may not write into the directory.
         """
         probe = self._alive / f".look-{os.uname().nodename}-{os.getpid()}"
         try:
@@ -191,11 +191,11 @@ class ClaimedJobs(Allocator):
     ) -> None:
         """See `Allocator`; `nums` has the number of every job, by index.
 
-        A worker has vanished after `stale_s` seconds without a heartbeat; the directory is listed
-        again after a quarter of them. `is_locked` takes a job's index and returns whether the job's
-        run still holds its directory. Signals that ask this worker to end are appended to `ending`.
-        No further job starts after `max_failures` failed jobs of all workers. `clock` counts
-        seconds of this process alone; nothing is compared with another clock.
+        A worker has vanished after `stale_s` seconds without a heartbeat; the claims are listed
+        again after a quarter of that time. `is_locked` takes a job's index and returns whether the
+        job's run still holds its directory. Signals that ask this worker to end are appended to
+        `ending`. No further job starts after `max_failures` failed jobs of all workers. `clock`
+        counts seconds of this process alone; nothing is compared with another clock.
         """
         super().__init__(needs, order, resources, exclusive=exclusive)
         self._nums, self._claims, self._is_locked = nums, claims, is_locked

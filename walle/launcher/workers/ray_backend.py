@@ -253,7 +253,7 @@ def _on(node: Node | None, *, soft: bool = False) -> dict[str, Any]:
 def placements(
     needs: Sequence[int | None], nodes: Sequence[Node], settings: RayConf, *, compared: bool
 ) -> list[tuple[int, Node | None]]:
-    """The cores and nodes of a sweep's workers: at least one worker, and no more than jobs.
+    """The cores and nodes of a sweep's workers: at least one worker, and no more workers than jobs.
 
     A need of None means all cores of a node. A node of None means any node with enough free cores.
     Jobs whose times are `compared` run one at a time on one node.

@@ -21,7 +21,7 @@ from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.submission import LOGS, digest, read_submission
 
 NAMESPACE = "walle"
-SEEN_S = 15.0  # a node may have looked into a directory before, and still remember it
+SEEN_S = 15.0  # a node may have cached an earlier listing of the directory
 RESTARTS = 3
 _LOOK_S = 0.5
 
@@ -64,7 +64,7 @@ def obstacle(task: WorkerTask, patience_s: float = SEEN_S) -> str | None:
 
 
 class Supervisor:
-    """Starts a worker's process, passes signals on to it, and ends when it ends."""
+    """Starts a worker's process, passes signals on to it, and ends when the process ends."""
 
     def __init__(self, task: WorkerTask) -> None:
         """Starts the worker, unless this node cannot run it.

@@ -1,4 +1,4 @@
-"""Slurm's commands, each in one call, and the batch script of a worker."""
+"""Calls of Slurm's commands, and the batch script of a worker."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def batch_script(
 ) -> str:
     """The text for sbatch: the launcher's own, or the user's template.
 
-    The shell replaces itself by `command`, so that the worker gets Slurm's signals. `cores` is None
-    for a whole node.
+    The shell replaces itself with `command`, so that the worker gets Slurm's signals. `cores` is
+    None for a whole node.
 
     Raises SlurmError if the template cannot be read, or does not start the worker.
     """

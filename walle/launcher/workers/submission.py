@@ -20,13 +20,13 @@ class Submission(NamedTuple):
     """The workers of one submission."""
 
     directory: Path  # what they share
-    arrays: list[str]  # Slurm's numbers of their arrays of jobs; the names of their actors in Ray
+    arrays: list[str]  # Slurm's numbers of their arrays of jobs; in Ray, the names of their actors
     jobs: list[int]  # the numbers of the sweep's jobs that they run
     backend: str = "slurm"  # which of the launcher's backends has submitted them
     stale_s: float = 90.0  # seconds without a heartbeat after which one of them has vanished
 
     def record(self) -> None:
-        """Writes the scheduler's names next to the plan."""
+        """Writes submitted.json, with the scheduler's names of the workers, next to the plan."""
         content = {key: value for key, value in self._asdict().items() if key != "directory"}
         write_atomically(self.directory / SUBMITTED, json.dumps(content) + "\n")
 
@@ -45,7 +45,7 @@ def submissions(sweep: Path) -> list[Submission]:
 
 
 def read_submission(directory: Path) -> Submission:
-    """Reads the scheduler's names; an empty list before they are known."""
+    """Reads a submission; its lists are empty before the scheduler's names are recorded."""
     file = directory / SUBMITTED
     content = json.loads(file.read_text()) if file.exists() else {"arrays": [], "jobs": []}
     return Submission(directory, **content)

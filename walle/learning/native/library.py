@@ -25,12 +25,12 @@ from walle.nets.mlp import Layout
 from walle.system.files import TemporaryDirectory, cache_directory, write_atomically
 from walle.system.locks import locked_file
 
-# -O2 with the vectors and peeled loops of -O3 compiles in 80% of -O3's time, with the same bits,
-# and learns as fast; without peeled loops a minibatch of PPO takes 5% longer. Contracted products
-# and sums are the processor's own; nothing here tests for errors or traps. No -ffast-math: it would
-# let the compiler add in another order, and ignore infinities and NaN. Only what Python calls is
-# visible: otherwise the loader would unite constants of two libraries in a process, although the
-# constants have other sizes if the vectors have other widths.
+# -O2 with the vectors and peeled loops of -O3 compiles in 80% of -O3's time, with the same bits
+# in its results, and learns as fast; without peeled loops a minibatch of PPO takes 5% longer.
+# Products and sums are contracted to fused multiply-adds; nothing here tests floating-point errors
+# or traps. No -ffast-math: it would let the compiler add in another order, and ignore infinities
+# and NaN. Only the functions that Python calls are visible: otherwise the loader would merge
+# constants of two libraries in a process, although their sizes differ if the vectors' widths do.
 FLAGS = (
     *("-std=c++17", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-fpeel-loops"),
     *("-march=native", "-shared", "-fPIC", "-fvisibility=hidden"),
@@ -84,7 +84,7 @@ def compiled(name: str) -> Any:
 
 
 def structure(name: str, **fields: Any) -> Any:
-    """The `ctypes.Structure` of a struct: the types of its fields in their order."""
+    """A `ctypes.Structure` class for a C struct; `fields` has the fields' types in order."""
     return type(name, (ctypes.Structure,), {"_fields_": tuple(fields.items())})
 
 

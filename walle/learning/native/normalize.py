@@ -24,7 +24,7 @@ class NativeNormalizer:
     """Computes the same as the normalisers of observations, several times faster."""
 
     def __init__(self) -> None:
-        """Compiles and loads the library; CompilerError if no compiler can."""
+        """Compiles and loads the library; raises CompilerError if compiling fails."""
         self._library = load("normalize", _TYPES)
 
     def moments(self, samples: FloatArray) -> Moments:

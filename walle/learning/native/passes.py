@@ -1,7 +1,7 @@
 """Passes over a round's rows in C++ (`passes.cpp`): policies and critics of fully connected layers.
 
 The numbers equal those of the algorithms' losses in PyTorch, except for rounding. Nothing runs in
-Python between the minibatches, and several learners meet inside the library.
+Python between the minibatches, and several learners synchronise inside the library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from walle.nets.policies import (
 from walle.nets.replay_policies import EpsilonGreedyPolicy
 
 NAMES = ("loss", "grad_norm", "kl", "clip_fraction", "policy_loss", "value_loss", "entropy")
-CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of a round with a `ratio`
+CORRECTIONS = {"none": 0, "truncated": 1, "vtrace": 2}  # of lag, in a round with a `ratio`
 KINDS: dict[type, int] = {
     GaussianPolicy: 0,
     StateScalePolicy: 1,
@@ -49,7 +49,7 @@ INFO = {
 
 
 class Loss(NamedTuple):
-    """Settings of a minibatch's loss, of the end of passes, and of advantages."""
+    """Settings of a minibatch's loss, of when passes end early, and of the advantages."""
 
     objective: str = "clip"  # a key of `OBJECTIVES`; ignored without a policy
     clip: float = 0.2  # ε of PPO
@@ -57,9 +57,9 @@ class Loss(NamedTuple):
     value_clip: float | None = None  # bound of a value's change; None for no bound
     entropy_weight: float = 0.0  # c_h
     eta: float = 0.0  # η, the weight of the squared excess of the KL divergence
-    kl_target: float = 0.0  # half of the KL divergence above which there is an excess
-    kl_limit: float | None = None  # passes end before a step at a larger KL divergence
-    noise_is_learned: bool = True  # whether log standard deviations that are parameters change
+    kl_target: float = 0.0  # the excess is the part of the KL divergence above twice this
+    kl_limit: float | None = None  # passes end before a step if the KL divergence is larger
+    noise_is_learned: bool = True  # whether steps train log standard deviations that are parameters
     gamma: float = 1.0  # γ
     gae_lambda: float = 1.0  # λ
     correction: str = "none"  # of lag, a key of `CORRECTIONS`
@@ -135,7 +135,7 @@ class Passes:
         shards: int = 1,
         obs_dim: int | None = None,
     ) -> None:
-        """Compiles and loads the library; CompilerError if no compiler can.
+        """Compiles and loads the library; raises CompilerError if compiling fails.
 
         `policy` is an instance of a class in `KINDS`, or None to fit only a critic. Without a
         critic the passes improve only a policy. `activation` is a key of `ACTIVATIONS`.
@@ -309,7 +309,7 @@ class Passes:
         return _Rows(**pointers, count=rows)
 
     def estimate(self, to: Tensor, team: Any) -> bool:
-        """Writes values, advantages and targets [3, N], or [2, N] without values.
+        """Writes values, advantages and targets into `to` [3, N]; the last two if it is [2, N].
 
         Returns False, and writes nothing, if the team broke.
         """
@@ -319,12 +319,12 @@ class Passes:
     def run(
         self, rows: Any, order: int | None, settings: tuple[Any, ...], team: Any, numbers: int
     ) -> int:
-        """Takes one step a minibatch until the KL divergence is too large; see `passes.cpp`.
+        """Takes one step per minibatch until the KL divergence is too large; see `passes.cpp`.
 
         `rows` is the struct of a round's rows; `order` is the address of the rows' indices [N],
         or None for the rows as they come; `settings` are the number of rows in a minibatch, Adam's
-        step size, and β; `team` points to the team's `Exchange`; `numbers` is the address of the I
-        numbers in `NAMES` of M minibatches, [M, I].
+        step size, and β; `team` points to the team's `Exchange`; `numbers` is the address
+        to which the I numbers in `NAMES` of M minibatches are written, [M, I].
         """
         pass_ = byref(rows), order, *settings, team, numbers
         return int(self._library.passes_run(self._learner, *pass_))

@@ -1,8 +1,8 @@
 """Updates from a replay buffer in C++ (`replay.cpp`), for fully connected networks.
 
 The numbers equal those of the stages of `SAC`, `XQC`, `DDPG`, `TD3` and `DQN` in PyTorch, except
-for rounding. Nothing runs in Python between the updates of a draw, and several learners meet inside
-the library.
+for rounding. Nothing runs in Python between the updates on one draw of minibatches, and several
+learners synchronise inside the library.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class NativeUpdates:
     def __init__(
         self, algorithm: str, parts: Any, *rest: Any, shapes: Sequence[Any], metrics: int
     ) -> None:
-        """Compiles and loads the library; CompilerError if no compiler can.
+        """Compiles and loads the library; raises CompilerError if compiling fails.
 
-        `algorithm` names the library's constructor: "sac", "xqc", "ddpg" (also of TD3) or "dqn",
-        which gets `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see `replay.cpp`.
-        A block has `metrics` numbers; `shapes` has the shape of each tensor of the state, of a
-        block's minibatches, and of its noise.
+        `algorithm` names the library's constructor: "sac", "xqc", "ddpg" (also for TD3) or "dqn".
+        The constructor gets `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see
+        `replay.cpp`. A block has `metrics` numbers to log; `shapes` holds the list of shapes of the
+        state's tensors, then the shape of a block's minibatches and that of its noise.
         """
         self._team: Team = ALONE
         self._library = load("replay", _TYPES)

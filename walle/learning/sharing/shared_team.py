@@ -173,12 +173,12 @@ class Exchange(ctypes.Structure):
         rank: the learner's number.
         size: number of learners.
         semaphores: address of the barrier's semaphores.
-        distance: bytes from one to the next.
+        distance: bytes from one semaphore to the next.
         rows: addresses of the two memories, which a library uses alternately.
-        turn: the memory that was used last.
+        turn: the index in `rows` of the memory that was used last.
         is_whole: 0 if the team broke.
-        check: called repeatedly while the library waits, which clears `is_whole` before; sets it
-            to 1 if it returns.
+        check: called repeatedly while the library waits. The library clears `is_whole` before each
+            call, and `check` sets it to 1 unless it raises.
     """
 
     _fields_ = (
@@ -215,7 +215,7 @@ class SharedTeam:
     def __init__(
         self, rank: int, memory: TeamMemory, device: str, while_waiting: Callable[[], None]
     ) -> None:
-        """Learner number `rank`, which computes on `device`; see `Barrier.wait`."""
+        """Makes learner number `rank` on `device`; for `while_waiting` see `Barrier.wait`."""
         self.rank, self.size = rank, memory.size
         self._memory, self._device, self._while_waiting = memory, device, while_waiting
         self._turn = 0

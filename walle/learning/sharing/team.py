@@ -88,7 +88,7 @@ ALONE = Alone()
 def map_rows(function: Callable[[Tensor], Tensor], x: Tensor, team: Team = ALONE) -> Tensor:
     """`function` of every row: [N, ...] -> [N]; the learners of `team` divide the rows.
 
-    A CPU works in blocks that stay in the cache and do not depend on the learners.
+    On a CPU, blocks of rows fit into the cache, and do not depend on the number of learners.
     """
     size = len(x) if x.is_cuda else BLOCK
     blocks = torch.split(x, size)

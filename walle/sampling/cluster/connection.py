@@ -23,8 +23,8 @@ class NodeLostError(WalleError):
 class RayNode(NamedTuple):
     """A node of the cluster on which samplers can run."""
 
-    identity: str  # Ray's number of the node
-    name: str  # host and the first digits of the number; for messages and files
+    identity: str  # Ray's id of the node
+    name: str  # host and the first digits of the id; for messages and files
     address: str  # the node's address in the network
     cpus: int  # the cores that Ray may use there
 
@@ -59,7 +59,7 @@ class Connection:
         return sorted((node for node in nodes if node.cpus), key=lambda node: node.name)
 
     def start(self, node: RayNode, cpus: int) -> Any:
-        """Starts the actor on a node, for which Ray reserves so many cores; returns its handle."""
+        """Starts the actor on a node, with `cpus` cores reserved by Ray; returns its handle."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(node.identity, soft=False)

@@ -20,7 +20,7 @@ State = Literal["starting", "live", "aside"]
 class ClusterSettings(NamedTuple):
     """The settings that only `sampler=ray` has."""
 
-    address: str | None  # of a running cluster; None for a Ray of the run's own on this machine
+    address: str | None  # of a running cluster; None to start a local one for this run
     nodes: int | None  # the most nodes that are used; None for all
     # the samplers of a node; None means one for each core that Ray may use there
     per_node: int | None
@@ -29,7 +29,7 @@ class ClusterSettings(NamedTuple):
 
 
 class Canary(NamedTuple):
-    """The rollout that every node collects first: how, under which policy, and what it must be."""
+    """The rollout that every node collects first: how, with which policy, and the right answer."""
 
     start: Start
     snapshot: PolicySnapshot
@@ -63,7 +63,7 @@ class Members:
     def __init__(
         self,
         connection: Connection,  # to the cluster
-        settings: ClusterSettings,  # which nodes to use, and what to do about other bits
+        settings: ClusterSettings,  # which nodes to use, and what to do about a mismatch
         canary: Canary,  # the first task of every node
         restarts: int,  # how often a node may be lost or set aside and begin again
         say: Callable[[str], None],  # prints a line
@@ -91,9 +91,9 @@ class Members:
     def begin(self, is_ending: Callable[[], bool] = lambda: False) -> None:
         """Waits until the present nodes have shown their canaries.
 
-        A node that has not done so after five minutes joins later, if another node has. `is_ending`
-        shows whether a signal has arrived, because an exception from a signal would confuse Ray.
-        Raises Interrupted if so, and ConfigError if there is no node, or one may not take part.
+        A node that needs more than five minutes joins later, if another one is live by then. Once
+        `is_ending` reports a signal, raises Interrupted: an exception from the signal's handler
+        would confuse Ray. Raises ConfigError if no node is live, or one may not take part.
         """
         self.look()
         if not self._members:

@@ -2,7 +2,7 @@
 
 Ray makes one such actor on each node. Inside, rollouts and policies travel through shared memory as
 with `sampler=process`; Ray carries the filled slots of a round to the agent. Before anything else a
-node collects a canary: a short rollout that shows whether it computes the agent's bits.
+node collects a canary, a short rollout that shows whether it computes the same bits as the agent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Call(NamedTuple):
 
     incarnation: int  # the number of the pool that collects
     round: int  # the number of the round
-    start: Start | None  # the pool's samplers if the lanes changed hands; None if they continue
+    start: Start | None  # what the pool starts from; None if it is already running
     ends: tuple[int, ...]  # the incarnations of pools to close first
 
 
@@ -62,7 +62,7 @@ class Facts(NamedTuple):
     digest: str  # the digest of the canary rollout
     cpu_model: str  # the name of the processor
     cores: int  # the cores on which samplers may run
-    versions: dict[str, str]  # the versions of the packages that decide on bits
+    versions: dict[str, str]  # of Python and the packages on which the bits may depend
 
     @classmethod
     def here(cls, digest: str) -> Facts:
@@ -142,7 +142,7 @@ class Pool:
 
 
 def copied(slot: Slot) -> Slot:
-    """A copy of the filled part; of the last observations only the rows where an episode ended."""
+    """A copy of the filled part of a slot, with `final_obs` only where an episode ended."""
     filled, width = slot.filled, int(slot.state_bytes[0])
     filled = filled._replace(final_obs=filled.final_obs[filled.ended])
     return deepcopy(slot._replace(rollout=filled, lane_states=slot.lane_states[:, :width]))

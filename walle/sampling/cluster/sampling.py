@@ -105,7 +105,7 @@ class Pool:
     samplers: tuple[int, ...]  # the samplers' numbers in the run
     round: int  # the next round to request
     start: Start | None  # what the node starts it from; None once it is sent
-    # the incarnations on the node; before this pool is sent, earlier ones, which it ends
+    # before this pool is sent, earlier incarnations that the node will close; then its own
     on_node: tuple[int, ...] = ()
 
 
@@ -127,8 +127,8 @@ class Pools:
     def deal(self, most: Mapping[Member, int], round_: int) -> dict[Member, int]:
         """Deals all lanes, which must have the same next round, to the nodes.
 
-        Pools stay if the samplers of none would change. A node can have `most[node]` samplers;
-        returns each node's number of samplers. `round_` is the next round.
+        If that would change no pool's samplers, all pools stay. A node can have `most[node]`
+        samplers; returns each node's number of samplers. `round_` is the next round.
         """
         shares = deal_lanes(most, len(self._plan.task.lanes))
         counts = {member: len(share) for member, share in shares.items()}
@@ -206,7 +206,7 @@ class Pools:
 class Request(NamedTuple):
     """A round that was requested from a pool, and when.
 
-    Whatever result its reference has is the answer: Ray runs a call at most once.
+    The result of its reference is its only answer, because Ray runs a call at most once.
     """
 
     round: int
