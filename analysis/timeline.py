@@ -1,4 +1,4 @@
-"""Draws what each process of a run with `trace=true` does over time; writes a Perfetto trace.
+"""Draws what each process of a run with `trace=true` does over time; also for Perfetto.
 
 The figure has a row for each process, and shows two steady iterations by default. Its colours show
 the share of every section in each moment: waiting samplers, the learning agent, and their overlap.
