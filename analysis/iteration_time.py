@@ -1,4 +1,4 @@
-"""Draws the seconds to collect steps, or to learn from them, against the workers.
+"""Draws the seconds to collect steps, or to learn from them, by number of workers.
 
 Each task has a panel. Without --by the x axis is `sampler.n` if it varies, else what varies.
 """

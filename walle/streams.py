@@ -14,7 +14,8 @@
         (4, episode, 0)             its action noise
         (5, 0, lane, round)         the global generators of the sampler whose first lane is `lane`
         (5, 0, lane, round, 0)      the same while it builds its lanes, before that round
-        (5, 1 to 3, ...)            those in evaluation k, in one after training, in the trial
+        (5, 1, ...), (5, 2, ...)    global generators in evaluation k, in one after training
+        (5, 3, ...)                 global generators in the trial before the run
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
 so all streams differ: a lane of fixed rounds uses only child 0, and the rounds of whole episodes

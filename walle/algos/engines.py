@@ -48,7 +48,7 @@ def choose(mode: str, device: str, parts: Sequence[Part], team: Team) -> str:
 
     Raises:
         CompileError: the compiler does not work, and `mode` is "true".
-        WorkerError: the learners chose different engines.
+        WorkerError: some learners stay eager in a part, and others do not.
     """
     outcomes = [_choose(mode, device, part) for part in parts]
     code = sum(is_eager << place for place, (is_eager, _) in enumerate(outcomes))

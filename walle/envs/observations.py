@@ -20,7 +20,7 @@ def image_of(space: gym.Space[Any], least: int = LEAST_PIXELS) -> Image | None:
 
     An image is a Box with finite bounds and two or three dimensions. Of three, the smallest is that
     of the channels and comes first or last. A Box with two must have bytes from 0 to 255, or any
-    bytes if `least` is below `LEAST_PIXELS`. Each side has at least `least` pixels.
+    bytes if `least` is `SMALLEST`. Each side has at least `least` pixels.
     """
     if not isinstance(space, gym.spaces.Box) or len(space.shape) not in (2, 3):
         return None

@@ -177,8 +177,8 @@ def resume_text(manifest: Manifest, resumable: int = 0) -> str:
 def is_done(status: Mapping[str, Any], config_hash: str) -> bool:
     """True when a job with this config is complete and status.json holds its return value.
 
-    A run of walle writes both the state and the value itself, so it counts even if its launcher was
-    killed first.
+    A run of walle records both the state and the value on its own, so it counts even if its
+    launcher was killed.
     """
     own = status.get("state") == "completed" and status.get("config_hash") == config_hash
     return own and "return_value" in status

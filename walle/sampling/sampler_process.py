@@ -90,7 +90,7 @@ def run_sampler(
 ) -> None:
     """The body of a sampler process: collects until the agent asks it to end.
 
-    In its row of `boards` it shows the section of its timer.
+    In its row of `boards` it shows the current section of its timer.
     """
     become_worker(threads=1)
     if task.core is not None:

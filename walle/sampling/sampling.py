@@ -84,7 +84,8 @@ class Patience(NamedTuple):
     balance: bool  # whether lanes are dealt in proportion to the samplers' speeds
     restarts: int  # the most replacements in a run
     # seconds without a rollout after which a sampler is named; after twice as many it is replaced;
-    # None for ten times the longest round so far, at least a minute
+    # None for ten times the longest round so far, at least a minute; a cluster's node has one
+    # limit, by default thirty times the longest round, at least 180 s
     timeout_s: float | None
 
 

@@ -42,9 +42,9 @@ class Space(NamedTuple):
         return [*self.fixed, *(f"{key}={text(value)}" for key, value in point.items())]
 
     def ends(self) -> Iterator[Point]:
-        """The point of all first values, that of all last ones, and then each choice in between.
+        """Points with every first value, with every last value, and one for each other choice.
 
-        A point for such a choice has the first value of every other key.
+        In a point for another choice of a key, all other keys have their first value.
         """
         ends: dict[str, Sequence[Value]] = {
             key: values.choices
