@@ -60,17 +60,12 @@ ROUNDS = {
     "sb3": "Stable-Baselines3",
     "sb3-cleanrl": "Stable-Baselines3, CleanRL's hyperparameters",
 }
-RACE_OF_WALLE = {
-    "walle": "the default",
-    "walle-overlapped": "the same, overlapped",
-    "walle-cold": "the default, an empty cache of compiled learners",
-    "walle-small": "minibatches of 64",
-}
 RACE = {
     "walle": "walle",
     "walle-overlapped": "walle, overlapped",
-    "walle-cold": "walle, nothing in the cache of compiled learners",
-    "sbx-ours": "SBX, walle's settings",
+    "walle-cold": "walle, an empty cache of compiled learners",
+    "walle-small": "walle, minibatches of 64",
+    "sbx-ours": "SBX, walle's settings with minibatches of 64",
     "sbx-zoo": "SBX, Zoo",
     "sb3-zoo": "Stable-Baselines3, Zoo",
     "sample-factory": "Sample Factory",
@@ -209,16 +204,8 @@ def sixteen_rounds():
 
 
 def race():
-    yield from racers("race", RACE)
-
-
-def race_of_walle():
-    yield from racers("race_walle", RACE_OF_WALLE)
-
-
-def racers(file, titles):
-    report = measured(file)
-    for name, title in titles.items():
+    report = measured("race")
+    for name, title in RACE.items():
         found = report["race"][name]
         places = [*found["to_return"].values(), found["to_steps"], found["whole"]]
         laps = [lap for lap in report["laps"] if lap["name"] == name]
@@ -285,7 +272,7 @@ def lanes():
 @pytest.mark.parametrize(
     "table",
     [
-        *(learning, replay, rounds, collecting, other_tasks, physics, race, race_of_walle),
+        *(learning, replay, rounds, collecting, other_tasks, physics, race),
         *(sixteen_collecting, sixteen_learning, sixteen_rounds, two_learners, two_replay_learners),
         *(serial_part, cluster, lanes),
     ],
@@ -298,7 +285,7 @@ def test_every_row_of_the_page_was_measured(table):
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 21
+    assert len(files) == 20
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")
