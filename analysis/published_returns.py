@@ -3,7 +3,7 @@
 `end of training` is the mean return in training, with exploration noise, over the last tenth of the
 steps; `evaluation at the end` is without noise. `best evaluation` is the highest point of the mean
 curve of the evaluations, without exploration noise; `best stochastic evaluation` (with
-`eval.stochastic=true`) is the same of the evaluations that sample actions. A published return is
+`eval.stochastic=true`) is the same for evaluations with sampled actions. A published return is
 compared with our number that was measured in the same way, by the probability that a seed of ours
 is above one of theirs. All bars are 95% intervals of the mean (Student's t, from the standard
 deviation over seeds), cut to possible returns; small dots are seeds. A hollow marker is at another

@@ -65,7 +65,9 @@ class Law(NamedTuple):
 
 
 def fit_law(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -> Law:
-    """The law with least squared relative errors of [points] times; s, k >= 0, by default k = 0.
+    """The law with the least squared relative errors of `time`, [points]; s, k >= 0.
+
+    Without `coherence` k is 0.
 
     Raises ValueError if there are fewer different n than parameters of the law.
     """
@@ -89,7 +91,7 @@ class Shares(NamedTuple):
 
 
 class RoundParts(NamedTuple):
-    """The seconds of a round with one sampler and one learner, by what shortens them."""
+    """The seconds of a round with one sampler and one learner, by what would shorten them."""
 
     serial: float  # neither more samplers nor more learners
     collect: float  # more samplers

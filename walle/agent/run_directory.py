@@ -105,7 +105,7 @@ def _git() -> dict[str, Any] | None:
 
 
 def set_aside_previous(directory: Path) -> bool:
-    """Moves the files of an earlier run in this directory; returns whether there was one.
+    """Moves the files of an earlier run in `directory` to attempts/; returns whether there was one.
 
     status.json stays because it counts the attempts. Hydra's files stay because Hydra has already
     written them for the new run.

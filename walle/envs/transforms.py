@@ -83,7 +83,7 @@ class MappedLanes:
     """
 
     def __init__(self, lanes: Lanes, map_: ActionMap | None, scale: float | None, offset: Any):
-        """Wraps `lanes`; each step advances the clock by `scale`. None leaves a change out."""
+        """Wraps `lanes`; a step advances the clock by `scale`. Arguments of None change nothing."""
         self._inner, self._map = lanes, map_
         self.moves, self.failed = lanes.moves, lanes.failed
         self.observation_space = space = lanes.observation_space

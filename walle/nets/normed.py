@@ -17,9 +17,10 @@ MOMENTUM = 0.99  # share of the running moments that a step keeps
 class NormedMLPs:
     """K fully connected networks of the same shape with batch normalisation, in one vector.
 
-    Each is N(x) -> L x [W h -> N -> activation] -> W h + b, where N normalises every unit over the
-    rows of a batch, then scales and shifts it: N(h) = scale (h - mean) / sqrt(variance + ε) + shift
-    (Ioffe & Szegedy 2015). With constant moments N is affine, and the network is an ordinary `MLP`.
+    Each is N(x), then W h -> N -> activation in every hidden layer, then W h + b, where N
+    normalises every unit over the rows of a batch, then scales and shifts it: N(h) = scale (h -
+    mean) / sqrt(variance + ε) + shift (Ioffe & Szegedy 2015). With constant moments N is affine,
+    and the network is an ordinary `MLP`.
 
     A network's parameters lie in this order: scale of the inputs; weights [out, in], scale and
     shift of each hidden layer; weights and biases of the last layer. Inputs have no shift, because

@@ -34,7 +34,7 @@ class Round(NamedTuple):
 
     @property
     def busy_s(self) -> list[float]:
-        """[rollouts] seconds that the sampler worked for each rollout, without waiting."""
+        """Seconds that the sampler worked for each rollout, without waiting, [rollouts]."""
         idle = ("wait_policy", "wait_slot")
         return [sum(s for name, s in row.items() if name not in idle) for _, row in self.sections_s]
 

@@ -103,8 +103,8 @@ class OtherProcesses(Protocol):
 class Sampling(ABC):
     """The samplers as the agent uses them: it publishes policies and receives rounds.
 
-    Methods that wait raise WorkerError if a sampler fails, or dies and may not be replaced, and
-    Interrupted at a signal.
+    Methods that wait raise Interrupted at a signal, and WorkerError if a sampler fails, or dies and
+    may not be replaced.
     """
 
     owners: list[int]  # the sampler of each lane in the last received round; changes in place
