@@ -120,7 +120,7 @@ class NetSettings(NamedTuple):
                 )
 
     def encoder(self, spaces: HasSpaces) -> Encoder | None:
-        """Makes the convolutions of net=cnn; refuses net=cnn without images, other nets with them."""
+        """Makes the convolutions of net=cnn; refuses it without images, and other nets with any."""
         layout = layout_of(spaces.observation_space)
         if layout.images and not self.image_features:
             shapes = " and ".join("x".join(map(str, image.shape)) for image in layout.images)
