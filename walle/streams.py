@@ -18,8 +18,8 @@
         (5, 3, ...)                 global generators in the trial before the run
 
 The numbers in brackets are the `spawn_key` of a `numpy.random.SeedSequence`. No key appears twice,
-so all streams differ: a lane of fixed rounds uses only child 0, and the rounds of whole episodes
-use only child 1. Lanes are numbered across the whole run, so a lane's streams do not depend on its
+so all streams differ. Rounds of whole episodes have other keys of a lane than rounds of a fixed
+number of steps. Lanes are numbered across the whole run, so a lane's streams do not depend on its
 sampler.
 """
 
@@ -68,12 +68,12 @@ class ActionNoise:
 
 
 def evaluation_seed(seed: int, lane: int, evaluation: int) -> int:
-    """The 32-bit seed for the reset of a lane before an evaluation, counted from 0."""
+    """The 32-bit seed for the reset of a lane before evaluation number `evaluation`, from 0."""
     return _word(_sequence(seed, ROLES["evaluate"], lane, evaluation))
 
 
 def evaluation_noise(seed: int, lane: int, evaluation: int) -> np.random.Generator:
-    """A lane's stream of action noise in an evaluation, counted from 0."""
+    """A lane's stream of action noise in evaluation number `evaluation`, counted from 0."""
     return _generator(_sequence(seed, ROLES["evaluate"], lane, evaluation, _NOISE))
 
 

@@ -68,8 +68,8 @@ class Agent:
     def run(self, total_steps: int, signals: Signals) -> None:
         """Returns after `total_steps`, or after the iteration in which a signal arrives.
 
-        The state between two iterations is saved, however the run ends, except that an update that
-        fails can leave no such state.
+        However the run ends, the state between two iterations is saved, unless an update failed and
+        the state before it was not kept.
 
         Raises:
             Interrupted: a signal arrived while the agent compiled, waited or took a long update.

@@ -116,7 +116,7 @@ def explain(error: Exception) -> str | None:
 
 
 def refuse_lists(words: Iterable[str]) -> None:
-    """Refuses a list of options for a group of which a run has one; only loggers combine."""
+    """Refuses a list of options where a run takes only one; only `logger` takes several."""
     for word in words:
         group, _, options = word.lstrip("+").partition("=[")
         if options and group in ("algo", "env", "learner", "net", "sampler"):

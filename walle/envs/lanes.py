@@ -74,7 +74,7 @@ class EnvSpec:
 
     @property
     def imports(self) -> list[tuple[str, str]]:
-        """Pairs of a setting and the "module:Name" in it whose module the environment needs."""
+        """(setting, "module:Name" in it) for every module that the environment needs."""
         paths = [("env.id", with_module(self.id))] if self.backend != "envpool" else []
         return paths + [("env.wrappers", name_of(entry)) for entry in self.wrappers]
 
@@ -169,7 +169,7 @@ def supported_actions(space: gym.Space[Any], where: str, fix: str) -> ActionSpac
 def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any, tuple[int, ...] | None]:
     """The space in one dimension, counted from 0.
 
-    Also returns what to add to its actions, and their original shape; None if that needs no change.
+    Also returns what to add to its actions, and their original shape (None if it stays the same).
     """
     if isinstance(space, gym.spaces.Discrete):
         return gym.spaces.Discrete(int(space.n)), int(space.start), None
@@ -186,7 +186,7 @@ def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any, tuple[int, ...] | N
 
 
 def numbers_in(info: Any, names: Sequence[str]) -> list[float]:
-    """The numbers under `names` in an info; NaN without one. RolloutError for anything else."""
+    """The numbers under `names` in an info; NaN if missing. RolloutError for anything else."""
     numbers = []
     for name in names:
         found = np.asarray(info.get(name) if isinstance(info, Mapping) else None, object)

@@ -1,4 +1,4 @@
-"""Turns overrides into a plan: composes, checks, numbers and orders jobs, and decides which run.
+"""Turns overrides into a plan: composes, checks, numbers and orders jobs, and picks those to run.
 
 A machine's speed drifts: for minutes another program takes part of a core, or a hot core slows
 down. A sweep that ran all seeds of one value before the next value would mistake such a drift for
@@ -350,7 +350,7 @@ class ChoiceSettings:
         self._requested = set(re.findall(r"[\w-]+", values))
 
     def resolved(self, overrides: Sequence[str]) -> list[str]:
-        """A job's overrides, with those of its choice in their final form."""
+        """A job's overrides, with the settings of its option (`ppo.clip`) renamed (`algo.clip`)."""
         matches = {text: match for text in overrides if (match := self._match(text))}
         plain = [text for text in overrides if text not in matches]
         if not matches:

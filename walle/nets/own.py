@@ -1,8 +1,9 @@
 """User-defined networks: an encoder in front of the policy and of every critic.
 
 An encoder turns observations into features: policy and critics are feed-forward functions of the
-features, Q(s, a) of the features and the action. Each network has an encoder with parameters of its
-own. A user's class is a `torch.nn.Module`, an `OwnNet`, or makes whole networks (`OwnNetworks`).
+features, and Q(s, a) is one of the features and the action. Each network has an encoder with
+parameters of its own. A user's class is a `torch.nn.Module`, an `OwnNet`, or makes whole networks
+(`OwnNetworks`).
 """
 
 from __future__ import annotations

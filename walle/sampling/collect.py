@@ -201,8 +201,8 @@ class LaneSampler:
         """Writes what the lanes' future depends on, besides the last observation.
 
         `states`, [L, W], receives `Lanes.state`, and `memory`, [L, S], the policy's memory. Returns
-        the bytes written of each lane's state. It is 0 if the last export is too recent or the
-        states cannot be written; whoever needs the states then replays the actions since the last
+        the number of bytes written per lane, 0 if the last export is too recent or the states
+        cannot be written; whoever needs the states then replays the actions since the last
         export.
         """
         memory[:] = self._actor.state

@@ -44,7 +44,7 @@ def episodes_of_lanes(episodes: int, numbers: Sequence[int], lanes: int) -> IntA
 
 
 def steps_to_quota(ended: BoolArray, quota: IntArray) -> IntArray:
-    """The steps [L] until `ended` [T, L] holds `quota` [L] ends in each lane; T if it has fewer."""
+    """The number of steps [L] until each lane has `quota` [L] ends in `ended` [T, L], at most T."""
     complete = ended.cumsum(0) >= quota
     return np.where(complete[-1], complete.argmax(0) + 1, len(ended))
 

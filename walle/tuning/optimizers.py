@@ -54,7 +54,7 @@ def make_sampler(
 
 
 def make_pruner(setting: Any) -> BasePruner:
-    """Makes the pruner of the setting `pruner`; None prunes nothing."""
+    """Makes the pruner of the setting `pruner`; without one nothing is pruned."""
     if setting is None:
         return NopPruner()
     pruner, options = _class(setting, "pruner")

@@ -46,7 +46,7 @@ class TD3(DDPG):
 
     @property
     def updates_per_block(self) -> int:
-        """`policy_delay`: a block has as many updates of the critics, and one of the policy."""
+        """`policy_delay`: a block has that many updates of the critics and one of the policy."""
         return int(self.settings.policy_delay)
 
     @property

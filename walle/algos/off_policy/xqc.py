@@ -117,7 +117,7 @@ class XQC(SAC):
 
     @property
     def updates_per_block(self) -> int:
-        """`policy_delay`: a block has as many updates of the critics, and one of the policy."""
+        """`policy_delay`: a block has that many updates of the critics and one of the policy."""
         return self.settings.policy_delay
 
     @property
@@ -173,7 +173,7 @@ class XQC(SAC):
         return gradient_of(loss, state.critic.vector)
 
     def critic_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
-        """Moves the critics along the gradient [Q], their running moments and the slow copy."""
+        """Updates the critics (with the gradient [Q]), their running moments and the slow copy."""
         critic = _projected(self.normed_critic, self.adam_step(state.critic, grad))
         after = replaced(
             state,
@@ -198,7 +198,7 @@ class XQC(SAC):
         return gradient_of(loss, state.policy.vector)
 
     def policy_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
-        """Moves the policy along the gradient [P], its running moments and the temperature."""
+        """Updates the policy (with the gradient [P]), its running moments and the temperature."""
         delay = self.updates_per_block
         after = replaced(
             state,

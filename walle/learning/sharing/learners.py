@@ -2,7 +2,7 @@
 
 Every learner has a copy of the algorithm. Before it learns, the agent puts the round's data into
 shared memory and announces it over pipes. Then all learners run the same code on it, and divide the
-work that a `Team` gathers.
+work whose results a `Team` gathers.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Leader(SharedTeam):
         """See `Team`; sends the algorithm's state if the others do not have it.
 
         The previous round's data may be overwritten: every learner copies a round's data before
-        the round's first `gather`, and the agent has passed the previous round's.
+        that round's first `gather`, and the previous round's first `gather` is over.
         """
         state = None
         if not self._learners_have_state:
