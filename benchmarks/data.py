@@ -44,7 +44,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from walle.analysis.drawing import labels, published, style
-from walle.analysis.measuring import groups, stats
+from walle.analysis.measuring import groups, scores, stats
 from walle.analysis.runs import BadInputError, LeftOut, Run, Sweep, load
 from walle.analysis.writing import cli
 from walle.analysis.writing.format import counted, with_range
@@ -261,8 +261,9 @@ def returns(asked: Asked) -> Iterator[list[str]]:
     for task, steps in asked.numbers:
         cells = []
         for label, most in asked.seeds.items():
-            values = at_steps(asked.of(task, label), steps)
-            text = mean_text(values, spread=asked.kind == "spreads")
+            rows = asked.of(task, label)
+            values = at_steps(rows, steps)
+            text = mean_text(values, possible(rows), spread=asked.kind == "spreads")
             cells.append(text + f" ({len(values)})" * (0 < len(values) < most))
         if any(cells):
             for rows in theirs:
@@ -278,13 +279,19 @@ def at_steps(rows: pd.DataFrame, steps: float) -> stats.FloatArray:
     return near.groupby("run")["return"].first().to_numpy(float)
 
 
-def mean_text(values: stats.FloatArray, *, spread: bool) -> str:
-    """The mean with its standard deviation or its interval; empty without values."""
+def possible(rows: pd.DataFrame) -> scores.Ends:
+    """The least and the greatest return of the rows' task."""
+    return scores.returns_by_task().get(str(rows["env"].max()), scores.ANY)
+
+
+def mean_text(values: stats.FloatArray, ends: scores.Ends, *, spread: bool) -> str:
+    """The mean with its standard deviation, or its interval within `ends`; empty without values."""
     if not len(values):
         return ""
     if spread:
         return plus_minus(values.mean(), values.std(ddof=1) if len(values) > 1 else math.nan)
-    return with_range(stats.mean_interval(values), lambda value: _digits(value, values.mean()))
+    interval = stats.mean_interval(values).within(*ends)
+    return with_range(interval, lambda value: _digits(value, values.mean()))
 
 
 def plus_minus(mean: float, deviation: float) -> str:
@@ -352,7 +359,8 @@ def figure(asked: Asked) -> style.Figure:
             name = f"{label} ({counted(asked.seeds[label], 'seed')})"
             area.plot(x, y.mean(0), marker=".", color=look.color, ls=look.dash, label=name)
             band = area.fill_between if len(x) > 1 else area.vlines
-            band(x, *stats.mean_bounds(y), color=look.color, alpha=0.2 if len(x) > 1 else 1)
+            sides = (np.clip(side, *possible(mine)) for side in stats.mean_bounds(y))
+            band(x, *sides, color=look.color, alpha=0.2 if len(x) > 1 else 1)
         if asked.kind == "env_steps":
             style.compact_axis(area)
         area.set(title=task, xlabel=X_AXES[asked.kind], ylabel="return")

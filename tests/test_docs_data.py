@@ -78,6 +78,10 @@ def test_tables_by_hand(docs):
         "| Hopper | 100,000 | 2,000 [-484, 4,484] |",  # 4.303 x 1,000 / sqrt(3)
         "| Hopper | 200,000 | 2,750 (2) |",
     ]
+    file.write_text((MINE + third).replace("Hopper-v5", "InvertedPendulum-v5"))
+    found = table("returns mine InvertedPendulum=1e5")[-1]  # no return below 0 is possible
+    assert found == "| InvertedPendulum | 100,000 | 2,000 [0, 2,000] |"
+    file.write_text(MINE + third)
     assert table("core_hours mine Hopper=2900")[-1] == "| Hopper | 2,900 | ≤ 2 (2 of 3 seeds) |"
     file.write_text(MINE + third.replace("null", "0.1"))
     heads = "| task | steps | SAC, tau 0.1, 1 seed | SAC, tau null, 2 seeds |"

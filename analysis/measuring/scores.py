@@ -150,7 +150,7 @@ def possible_returns(runs: Iterable[Run]) -> Ends:
         changed = any(key.startswith("env.kwargs.") for key in run.config)
         limited = run.config.get("env.episode_limit", "null") != "null"
         task = str(run.config.get("env.id", ""))
-        ends.append(ANY if changed or limited else _possible_returns().get(task, ANY))
+        ends.append(ANY if changed or limited else returns_by_task().get(task, ANY))
     lows, highs = zip(*(ends or [ANY]), strict=True)
     return min(lows), max(highs)
 
@@ -168,6 +168,7 @@ def possible_values(column: str, runs: Iterable[Run] = ()) -> Ends:
 
 
 @cache
-def _possible_returns() -> dict[str, Ends]:
+def returns_by_task() -> dict[str, Ends]:
+    """The least and the greatest return of an episode of every known task, by its id."""
     rows = pd.read_csv(RETURNS, index_col="task")[["low", "high"]].astype(float)
     return {str(task): (low, high) for task, low, high in rows.itertuples()}

@@ -5,7 +5,7 @@ Departures from the paper:
       normalised, and rewards scaled, by running moments;
     - targets are recomputed with the newest values before every epoch;
     - Adam instead of RAdam, with a step size that falls linearly to 0;
-    - an episode that a time limit cuts bootstraps from its last observation;
+    - an episode truncated by a time limit is bootstrapped from its last observation;
     - ε changes once a round, not in every step;
     - the defaults are for small tasks: 32 steps in 32 lanes a round, and eight passes in
       minibatches of 128 rows; the paper has 128 lanes and two passes.

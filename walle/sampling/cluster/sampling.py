@@ -206,7 +206,7 @@ class Pools:
 class Request(NamedTuple):
     """A round that was requested from a pool, and when.
 
-    The result of its reference is its only answer, because Ray runs a call at most once.
+    Ray runs a call at most once, so the call's reference has the only answer to the request.
     """
 
     round: int
