@@ -495,7 +495,7 @@ def test_the_returns_of_wall_es_figure_3_were_measured():
     page = " ".join((ROOT / "docs" / "reproductions.md").read_text().split())
     notes = " ".join((ROOT / "docs" / "notes" / "reproductions.md").read_text().split())
     assert f"take {rows['wall_s'].iloc[-1] / 60:.0f} minutes of one core" in page
-    assert f"reach {texts[2]} after 500 rounds, and {texts[-1]} [at the end]" in page
+    assert f"{texts[2]} in rounds 401 to 500, and {texts[-1]} [at the end]" in page
     assert (
         "is {} after 100 rounds, {} after 200, {} after 500, {} after 1,000, {} after".format(
             *texts
