@@ -273,7 +273,7 @@ IMAGE = gym.spaces.Box(0, 255, (36, 36), np.uint8)
     [
         (gym.spaces.Dict(a=BOX, mission=Mission(), z=BOX), "mission (Mission)", "[a, z]"),
         (gym.spaces.Dict(image=IMAGE, mission=TEXT), "mission (Text)", "[image]"),
-        (gym.spaces.Dict(a=BOX, b=gym.spaces.Dict(t=TEXT)), "b (Dict)", "[a]"),
+        (gym.spaces.Dict(a=BOX, b=gym.spaces.Dict(t=TEXT)), "b.t (Text)", "[a]"),
         (gym.spaces.Tuple((gym.spaces.Sequence(BOX), BOX)), "0 (Sequence)", "[1]"),
         (gym.spaces.Graph(BOX, None), "numbers: Graph(", None),
         (TEXT, "numbers: Text(", None),

@@ -228,7 +228,8 @@ def check_vector(space: gym.Space[Any], where: str, *, with_images: bool = False
         parts: Any = space.spaces if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple) else {}
         parts = dict(parts if isinstance(parts, Mapping) else enumerate(parts))
         kept = ", ".join(str(key) for key, part in parts.items() if _flattens(part))
-        others = [f"{k} ({type(x).__name__})" for k, x in parts.items() if not _flattens(x)]
+        leaves = [(key[1:], part) for key, part in entries(space, space) if not _flattens(part)]
+        others = [f"{key} ({type(part).__name__})" for key, part in leaves if key]
         fix = f"FilterObservation, filter_keys: [{kept}]" if kept else "module:Wrapper"
         raise ConfigError(
             f"{where} has observations that do not flatten to numbers: "

@@ -168,9 +168,16 @@ def test_measured_rounds_lie_in_the_intervals_planned_from_one_of_each(file: str
         divisible=np.append(0.885, np.random.default_rng(0).uniform(*round_model.DIVISIBLE, 400)),
         shards=found["shards"],
     )
+    cells = []
     for samplers, learners in ((2, 1), (1, 2), (2, 2)):
         planned = predict(alone, replace(one, samplers=samplers, learners=learners)).seconds()
-        assert planned.low < whole[f"{samplers} x {learners}"] < planned.high
+        took = whole[f"{samplers} x {learners}"]
+        assert planned.low < took < planned.high
+        percent = round(100 * (planned.value / took - 1), 1)
+        cells.append(f"{percent:+.1f}%" if percent else "0.0%")
+    page = (MEASURED.parents[1] / "docs" / "planning.md").read_text()
+    setup = f"{found['lanes']} lanes, {found['shards']} shards"
+    assert f"| {' | '.join([setup, *cells])} |" in page
 
 
 def read(tmp_path: Path, *jobs: Job, env_cpu_s: float | None = None) -> Costs:
