@@ -63,8 +63,9 @@ class RayConf:
     # The cluster. auto: the one that this machine has joined; host:port: the one at that address;
     # null: a Ray of the command's own on this machine, which ends with the command.
     address: Optional[str] = "auto"
-    # Workers to start; null: one on every node with free cores, until all jobs can run at once; one
-    # in a sweep that measures time. Further workers wait until cores are free or nodes join.
+    # Workers to start; null: one on every node with enough free cores for any job, until all jobs
+    # can run at once; one in a sweep that measures time. Further workers wait until cores are free
+    # or nodes join.
     workers: Optional[int] = positive(None)
     # Cores of a worker, which runs as many jobs side by side as fit; null: all free cores of its
     # node, as far as the jobs need them. Sweeps that measure time, and jobs that take all cores,
