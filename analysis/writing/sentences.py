@@ -113,7 +113,7 @@ def few_lanes(sweep: Sweep, by: str) -> list[str]:
         return []
     return [
         f"At n={', '.join(map(str, sorted(few, key=sort_key)))} a sampler has fewer than "
-        f"{FEW_LANES} lanes. A call of the policy costs nearly the same for few lanes as for many, "
+        f"{FEW_LANES} lanes. A call of the policy has a fixed cost, which few lanes share, "
         "so the speedup has a ceiling that the law calls serial: use more sampler.lanes to measure "
         "the samplers alone."
     ]

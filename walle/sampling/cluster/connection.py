@@ -45,7 +45,7 @@ class Connection:
         )
 
     def nodes(self) -> list[RayNode]:
-        """The live nodes with free cores, sorted by name."""
+        """The live nodes with cores for Ray, sorted by name."""
         nodes = [
             RayNode(
                 node["NodeID"],

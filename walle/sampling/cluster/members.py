@@ -98,7 +98,7 @@ class Members:
         self.look()
         if not self._members:
             raise ConfigError(
-                "sampler=ray: the cluster has no node with free cores (CPU); add one with "
+                "sampler=ray: the cluster has no node with cores for Ray (CPU); add one with "
                 "`ray start --address=... --num-cpus=N`"
             )
         deadline = time.monotonic() + START_S
