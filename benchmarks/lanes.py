@@ -6,7 +6,7 @@ One sampler's loop in this process, pinned to one core, without queues: `LaneSam
 arrays a process would write to. Times are microseconds of the process's CPU time per environment
 step, the median of `--repetitions` rollouts; on a busy machine CPU
 time varies less than the wall clock. `once` is the cost of a rollout before its first and after its
-last step; `physics` is the call that steps MuJoCo.
+last step, without log-probabilities, which count in `act`; `physics` is the call that steps MuJoCo.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def same(samples: int, envs: int) -> dict[str, Any]:
 
 
 def ours() -> dict[str, Any]:
-    """The default configuration of walle: 64 environments of 32 steps, step size falling to 0."""
+    """`+experiment=small_minibatches` of walle, but for its KL bound and repeated advantages."""
     return {**same(2048, 64), "linear_schedule": True}
 
 

@@ -38,7 +38,7 @@ def test_a_recipe_says_what_it_is_for_and_quotes_numbers_of_the_results(file):
     comments = " ".join(line for line in text.splitlines() if line.startswith("#"))
     pages = ("docs/results.md", "docs/notes/results.md", "docs/scaling.md", "docs/notes/scaling.md")
     named = [page for page in pages if page in comments]
-    assert named or "when the studies of docs/ were" in comments
+    assert named or "sweeps of docs/study.md use them" in comments
     results = " ".join((ROOT / page).read_text() for page in named)
     if named:
         numbers = re.findall(r"-?\d[\d,]*\d ± [\d,]+", comments)

@@ -1,4 +1,4 @@
-"""The launcher for another Hydra application: the one of Hydra's own tutorial, with groups."""
+"""The launcher for another Hydra application: that of Hydra's tutorial, with two timeouts."""
 
 from __future__ import annotations
 

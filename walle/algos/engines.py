@@ -1,8 +1,8 @@
 """Chooses the engine of an algorithm: C++, PyTorch compiled by torch.compile, or eager PyTorch.
 
-The C++ libraries (`walle/learning/native`) support fully connected networks with tanh, relu or
-norm_relu, in float32 on one CPU core for each learner, and the policies and losses of walle's own
-algorithms. PyTorch handles everything else.
+The C++ libraries (`walle/learning/native`) support fully connected networks with tanh, relu,
+norm_relu or critic_norm_relu, in float32 on one CPU core for each learner, and the policies and
+losses of walle's own algorithms. PyTorch handles everything else.
 """
 
 from __future__ import annotations

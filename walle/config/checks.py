@@ -158,7 +158,7 @@ def _check_ray(config: Config, sampler: RaySampler) -> None:
     if sampler.lag.free_running:
         raise ConfigError(
             "sampler.max_lag=null with sampler=ray, whose nodes deliver round by round; use "
-            "sampler.max_lag=0 or 1, or sampler=process"
+            "sampler.max_lag=0, 1 or more, or sampler=process"
         )
     if config.trace:
         raise ConfigError(
