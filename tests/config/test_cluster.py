@@ -29,7 +29,7 @@ def test_without_ray_the_line_says_what_to_install(monkeypatch):
     [
         ("sampler.address=ray://head:10001", "sampler.address=auto"),
         ("sampler.n=4", "sampler.per_node=4"),
-        ("sampler.max_lag=null", "sampler.max_lag=0 or 1"),
+        ("sampler.max_lag=null", "sampler.max_lag=0, 1 or more"),
         ("sampler.slots=3", "drop it"),
         ("trace=true", "sampler=process"),
         ("sampler.mismatch=maybe", "error, warn"),
