@@ -27,7 +27,7 @@ CASES = {
     "ppo target_kl": ("algo.target_kl=1e-4", "algo.learning_rate=1e-2"),
     "ppo_kl": ("algo=ppo_kl", "algo.epochs=2", *VALUES),
     "a2c": ("algo=a2c",),
-    "pqn": ("algo=pqn", "env=cartpole", "algo.epochs=2", "algo.minibatch_size=192"),
+    "pqn": ("algo=pqn", "env=acrobot", "algo.epochs=2", "algo.minibatch_size=192"),
     "trpo": ("algo=trpo", *VALUES),
 }
 ROUNDS = 2

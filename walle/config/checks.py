@@ -235,7 +235,7 @@ def _check_mode(config: Config) -> None:
         setting = "sampler.collect=episodes" if config.whole_episodes else f"algo.name={name}"
         raise ConfigError(
             f"{setting} changes the length of rollouts and cannot run with sampler.max_lag=null,"
-            " in which samplers would change at different times; use sampler.max_lag=0 or 1"
+            " in which samplers would change at different times; use sampler.max_lag=0, 1 or more"
         )
     if config.whole_episodes and config.env.backend == "envpool":
         raise ConfigError(
