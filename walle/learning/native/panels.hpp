@@ -69,7 +69,7 @@ inline void product_tile(const Panels &a, int row, const float *b, int b_width, 
     const int count = least(a.cols - first, a.width);
     for (int k = 0; k < count; k++, b += b_width) {
       Vector y[V];
-      unrolled<V>([&](auto v) { y[v] = load(b + v * LANES); });
+      unrolled<V>([&](auto v) { y[v] = in_register(load(b + v * LANES)); });
       unrolled<M>([&](auto i) {
         const Vector factor = broadcast(x[i * a.width + k]);
         unrolled<V>([&](auto v) { sums[i * V + v] += factor * y[v]; });
@@ -116,7 +116,7 @@ inline void transposed_tile(const float *a, int a_width, const float *b, int b_w
   unrolled<M * V>([&](auto i) { sums[i] = add ? load(target(i)) : Vector{}; });
   for (int k = 0; k < rows; k++, a += a_width, b += b_width) {
     Vector y[V];
-    unrolled<V>([&](auto v) { y[v] = load(b + v * LANES); });
+    unrolled<V>([&](auto v) { y[v] = in_register(load(b + v * LANES)); });
     unrolled<M>([&](auto i) {
       const Vector factor = broadcast(a[i]);
       unrolled<V>([&](auto v) { sums[i * V + v] += factor * y[v]; });
