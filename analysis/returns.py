@@ -9,7 +9,6 @@ cores that a run could use.
 
 from __future__ import annotations
 
-import argparse
 import math
 from typing import NamedTuple
 
@@ -72,6 +71,9 @@ def study(
     compiling: bool = False,
 ) -> cli.Study:
     """Learning curves with bands."""
+    if x != "steps" and (paper or evaluations or y == "eval"):
+        what = "--paper: published returns are" if paper else "evaluations are drawn"
+        raise BadInputError(f"{what} by environment steps, not -x {x}")
     by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
     column, label = X_AXES[x]
     texts = []
@@ -155,13 +157,7 @@ def study(
     return cli.Study(figure, table, texts, pd.concat(points, ignore_index=True))
 
 
-def _check(args: argparse.Namespace) -> str | None:
-    what = "--paper: published returns are" if args.paper else "evaluations are drawn"
-    wrong = args.x != "steps" and (args.paper or args.evaluations or args.y == "eval")
-    return f"{what} by environment steps, not -x {args.x}" if wrong else None
-
-
-main = cli.command("returns", study, __doc__, FLAGS, check=_check)
+main = cli.command("returns", study, __doc__, FLAGS)
 
 
 def _lines(

@@ -33,12 +33,10 @@ Key = tuple[str, Scalar]
 Parts = dict[str, list[groups.Cell]]  # the share of each part, such as a section, in the time
 
 
-def study(
-    sweep: Sweep, *, by: str | None = None, warmup: int = 1, compiling: bool = False
-) -> cli.Study:
+def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
     """Shares of the wall clock at every value of `by`; the table has their 95% intervals."""
     by = groups.resolve_key(sweep, by) if by else groups.axis_of(sweep)
-    panels = _shares(sweep, warmup, by, compiling=compiling)
+    panels = _shares(sweep, warmup, by)
     every = [
         (panel, part, cell)
         for panel, parts in panels.items()
@@ -89,10 +87,10 @@ def study(
     return cli.Study(figure, table, texts, notes=sentences.sample(warmup, counted))
 
 
-main = cli.command("time_percentage", study, __doc__, {"--compiling": cli.COMPILING})
+main = cli.command("time_percentage", study, __doc__)
 
 
-def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> dict[str, Parts]:
+def _shares(sweep: Sweep, warmup: int, by: str) -> dict[str, Parts]:
     """The shares of each panel, by part."""
 
     def shares(frame: pd.DataFrame, whole: str, columns: Iterable[str]) -> Parts:
@@ -101,13 +99,13 @@ def _shares(sweep: Sweep, warmup: int, by: str, *, compiling: bool) -> dict[str,
             for column in columns
         }
 
-    frame = wall_clock.iterations_after_warmup(sweep, warmup, compiling=compiling)
+    frame = wall_clock.iterations_after_warmup(sweep, warmup)
     groups.require(frame, *WHOLE, "iteration_s")
     if any(run.mode != LOCK_STEP for run in sweep.runs):
         panels = {BUSY: shares(frame, "iteration_s", WHOLE[:2])}
     else:
         panels = {"iteration": shares(frame, "iteration_s", WHOLE)}
-    frame = wall_clock.timing_after_warmup(sweep, warmup, compiling=compiling)
+    frame = wall_clock.timing_after_warmup(sweep, warmup)
     if not len(frame):
         sweep.note("The shares of each process are not drawn: no run has a timing.csv")
         return panels

@@ -346,6 +346,7 @@ def figure(asked: Asked) -> style.Figure:
     many = asked.rows.groupby(["task", "run"]).size().groupby("task").max()
     tasks = [task for task in dict(asked.numbers) if many.get(task, 0) > 1]
     drawn, (axes,) = labels.axes_of(tasks)
+    seeds = asked.rows.groupby(["label", "task"])["run"].nunique()
     for area, task in zip(axes, tasks, strict=True):
         for label, look in labels.looks(asked.seeds).items():
             mine = asked.of(task, label)
@@ -356,7 +357,9 @@ def figure(asked: Asked) -> style.Figure:
             ).dropna()
             x = rows.index if asked.kind == "env_steps" else rows["core_h"].mean(axis=1)
             y = rows["return"].to_numpy(float).T
-            name = f"{label} ({counted(asked.seeds[label], 'seed')})"
+            least, most = seeds[label].min(), seeds[label].max()
+            repeats = counted(most, "seed") if least == most else f"{least} to {most} seeds"
+            name = f"{label} ({repeats})"
             area.plot(x, y.mean(0), marker=".", color=look.color, ls=look.dash, label=name)
             band = area.fill_between if len(x) > 1 else area.vlines
             sides = (np.clip(side, *possible(mine)) for side in stats.mean_bounds(y))

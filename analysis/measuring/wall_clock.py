@@ -77,15 +77,15 @@ def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
     return sweep.iterations.groupby(groups, observed=True).cumcount() >= warmup
 
 
-def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
+def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
     """The iterations after the warm-up; notes the runs that have none.
 
     The warm-up is the first `warmup` iterations after each start or resumption of a run.
-    The times are without compiling, unless `compiling` leaves it in.
+    The times are without compiling.
 
     Raises BadInputError if no run has an iteration after the warm-up.
     """
-    frame = clock(sweep, compiling=compiling)[counted_rows(sweep, warmup)]
+    frame = clock(sweep)[counted_rows(sweep, warmup)]
     short = [run.name for run in sweep.runs if run.name not in set(frame["run"])]
     if len(short) == len(sweep.runs):
         raise BadInputError(
@@ -97,18 +97,17 @@ def iterations_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = Fals
     return frame
 
 
-def timing_after_warmup(sweep: Sweep, warmup: int, *, compiling: bool = False) -> pd.DataFrame:
+def timing_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:
     """The rows of sweep.timing whose time lies after the warm-up, without the compiler's time.
 
     A sampler's row starts where its last rollout was handed over, so its first rows after the
     warm-up still include waiting for the warm-up's end or the compiler: one row in lock-step, one
-    more for each round of lag or, free-running, for each slot. These rows are left out. With
-    `compiling` the compiler's time stays in.
+    more for each round of lag or, free-running, for each slot. These rows are left out.
     """
     frame = sweep.timing
     if not len(frame):
         return frame
-    if "compile_s" in frame and not compiling:
+    if "compile_s" in frame:
         took = frame["compile_s"].astype(float).fillna(0.0)
         frame = frame.assign(total_s=frame["total_s"] - took, compile_s=0.0)
     if not warmup:

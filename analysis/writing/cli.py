@@ -106,14 +106,12 @@ def command(
     doc: str | None,
     flags: Mapping[str, Any] | None = None,
     figure: Callable[[argparse.Namespace], str] | None = None,
-    check: Callable[[argparse.Namespace], str | None] | None = None,
 ) -> Callable[..., int]:
     """The `main` of a script that draws a figure: a function of the arguments, or of sys.argv.
 
     The keywords of `study` are flags, and the runs that `baseline` names are loaded. `name` is
-    the prefix of errors, and names the figure's file unless `figure` returns another name. `check`
-    returns what is wrong with the flags. The error of a failed study also names the runs that were
-    left out.
+    the prefix of errors, and names the figure's file unless `figure` returns another name. The
+    error of a failed study also names the runs that were left out.
     """
     options = [key for key in inspect.signature(study).parameters if key != "sweep"]
 
@@ -160,10 +158,7 @@ def command(
         open_viewer(args, file, path.resolve().as_uri())
 
     def main(argv: list[str] | None = None) -> int:
-        own = parser(doc, {**FIGURE, **(flags or {})}, options=options)
-        args = own.parse_intermixed_args(argv)
-        if check and (wrong := check(args)):
-            own.error(wrong)
+        args = parser(doc, {**FIGURE, **(flags or {})}, options=options).parse_intermixed_args(argv)
         return guard(name, lambda: draw(args, figure(args) if figure else name))
 
     return main

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,6 +109,17 @@ def test_between_algorithms_evaluations_are_the_default(tmp_path: Path) -> None:
     assert any("Between algorithms evaluations are drawn" in said for said in study.sentences)
     study = returns.study(load(root), y="return_mean")
     assert study.figure.axes[0].get_ylabel() == "return, mean of the\nlast 100 episodes"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"y": "eval"}, "evaluations are drawn"), ({"paper": True}, "--paper: published returns are")],
+)
+def test_evaluations_and_published_returns_have_steps_alone(
+    speedup_sweep: Path, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(BadInputError, match=f"{said} by environment steps, not -x wall"):
+        returns.study(load(speedup_sweep), x="wall", **options)
 
 
 def test_runs_with_one_evaluation_each_are_points(tmp_path: Path) -> None:
