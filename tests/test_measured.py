@@ -116,6 +116,20 @@ def replay():
         yield row(title, *cells)
 
 
+def without_avx512():
+    """The time of one update."""
+    for case in measured("learn_avx2")["cases"]:
+        s = {name: result["seconds"] for name, result in case["results"].items()}
+        middle = f"{1000 * statistics.median(s['walle-same']):,.0f} ms"
+        ratios = (ratio(s[name], s["walle-same"]) for name in ("jax-scan", "sbx", "sb3"))
+        yield row(f"PPO, {case['width']}x{case['width']}, {case['minibatch']:,}", middle, *ratios)
+    for case in measured("off_policy_avx2")["cases"]:
+        s = {name: result["seconds"] for name, result in case["results"].items()}
+        middle = f"{1000 * statistics.median(s['walle-compiled']) / case['updates']:.1f} ms"
+        ratios = (ratio(s[n], s["walle-compiled"]) if n in s else "" for n in ("sbx", "sb3"))
+        yield row(f"{case['algorithm'].upper()}, 256x256, 256", middle, "", *ratios)
+
+
 def rounds():
     s = {name: result["seconds"] for name, result in measured("rounds")["rounds"].items()}
     for name, title in ROUNDS.items():
@@ -272,7 +286,7 @@ def lanes():
 @pytest.mark.parametrize(
     "table",
     [
-        *(learning, replay, rounds, collecting, other_tasks, physics, race),
+        *(learning, replay, without_avx512, rounds, collecting, other_tasks, physics, race),
         *(sixteen_collecting, sixteen_learning, sixteen_rounds, two_learners, two_replay_learners),
         *(serial_part, cluster, lanes),
     ],
@@ -285,7 +299,7 @@ def test_every_row_of_the_page_was_measured(table):
 
 def test_what_is_kept_names_its_command_and_no_path():
     files = sorted((ROOT / "benchmarks" / "measured").glob("*.json"))
-    assert len(files) == 20
+    assert len(files) == 22
     for file in files:
         command = json.loads(file.read_text())["provenance"]["command"]
         assert command.startswith("python benchmarks/")
