@@ -136,7 +136,8 @@ def test_free_running_measures_its_lag(run):
     rows = read(directory / "iterations.csv")
     assert int(rows[-1]["env_steps"]) >= 2560
     assert max(int(row["lag_max"]) for row in rows) >= 1
-    assert all(int(row["lag_max"]) <= 4 for row in rows)
+    for row in rows:  # a sampler that waits for a core may be any number of versions behind
+        assert 0 <= float(row["lag_mean"]) <= int(row["lag_max"]) <= int(row["policy_version"])
 
 
 @pytest.mark.slow

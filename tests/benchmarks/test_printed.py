@@ -71,8 +71,11 @@ def everyone(options, script):
     if script == "end_to_end":
         return [each.name for each in race.everyone(options, cores)]
     every = argparse.Namespace(**{**vars(options), "only": None})
-    module = learn if script == "learn" else off_policy
-    return [each.name for each in answers.contestants(every, module.OWN, module.BASELINE)]
+    if script == "learn":
+        found = answers.contestants(every, learn.OWN, learn.BASELINE, learn.OTHERS)
+    else:
+        found = answers.contestants(every, off_policy.OWN, off_policy.BASELINE)
+    return [each.name for each in found]
 
 
 @pytest.mark.parametrize("command", [each for each in PRINTED if RACES.match(each)])
