@@ -193,10 +193,14 @@ class Asked(NamedTuple):
     published: list[list[str]]  # algorithm and source
 
     @property
+    def runs(self) -> pd.Series[int]:
+        """The number of runs, by label and task."""
+        return self.rows.groupby(["label", "task"])["run"].nunique()
+
+    @property
     def seeds(self) -> dict[str, int]:
         """The most runs of a task, by label."""
-        runs = self.rows.groupby(["label", "task"])["run"].nunique()
-        return {str(label): int(count) for label, count in runs.groupby("label").max().items()}
+        return {str(label): int(most) for label, most in self.runs.groupby("label").max().items()}
 
     def of(self, task: str, label: str) -> pd.DataFrame:
         """The rows of one task and label."""
@@ -346,7 +350,7 @@ def figure(asked: Asked) -> style.Figure:
     many = asked.rows.groupby(["task", "run"]).size().groupby("task").max()
     tasks = [task for task in dict(asked.numbers) if many.get(task, 0) > 1]
     drawn, (axes,) = labels.axes_of(tasks)
-    seeds = asked.rows.groupby(["label", "task"])["run"].nunique()
+    runs = asked.runs
     for area, task in zip(axes, tasks, strict=True):
         for label, look in labels.looks(asked.seeds).items():
             mine = asked.of(task, label)
@@ -357,7 +361,7 @@ def figure(asked: Asked) -> style.Figure:
             ).dropna()
             x = rows.index if asked.kind == "env_steps" else rows["core_h"].mean(axis=1)
             y = rows["return"].to_numpy(float).T
-            least, most = seeds[label].min(), seeds[label].max()
+            least, most = runs[label].min(), runs[label].max()
             repeats = counted(most, "seed") if least == most else f"{least} to {most} seeds"
             name = f"{label} ({repeats})"
             area.plot(x, y.mean(0), marker=".", color=look.color, ls=look.dash, label=name)

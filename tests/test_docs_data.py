@@ -89,6 +89,14 @@ def test_tables_by_hand(docs):
     assert table("returns none Hopper=1e5") == ["Not measured yet."]
 
 
+def test_a_legend_has_the_seeds_of_every_task(docs):
+    ant = "".join(line for line in MINE.splitlines(keepends=True) if line.startswith("a/0"))
+    (docs / "data" / "mine.csv").write_text(MINE + ant.replace("Hopper", "Ant").replace("a/0", "b"))
+    drawn = data.figure(data.read_marker("env_steps mine Hopper,Ant="))
+    names = {text.get_text() for legend in drawn.legends for text in legend.get_texts()}
+    assert names == {"SAC (1 to 2 seeds)"}
+
+
 def test_rows_of_further_runs_are_added(docs, tmp_path, capsys):
     file, names = docs / "data" / "new.csv", ["one", "other"]
     one, other = [write_sweep(tmp_path / name, [Job(seed=i)]) for i, name in enumerate(names)]

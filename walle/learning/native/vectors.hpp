@@ -39,8 +39,8 @@ inline void store(float *to, Vector x) { std::memcpy(to, &x, sizeof x); }
 
 inline Vector broadcast(float x) { return x - Vector{}; }
 
-// `x` in a register: for AVX2 g++ would read it from memory again for every product with it, and the
-// reads, not the products, would set the speed.
+// `x` in a register. For AVX2, g++ would otherwise read it from memory for each of its products,
+// and reads are slower than products.
 inline Vector in_register(Vector x) {
 #if defined(__AVX__) && !defined(__AVX512F__)
   asm("" : "+x"(x));
