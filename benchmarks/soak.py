@@ -2,9 +2,9 @@
 
     python benchmarks/soak.py [--kills 200] [--learners 2] [--json soak.json] [OVERRIDE ...]
 
-Every run trains HalfCheetah with three samplers and two learners. One process of it gets SIGKILL: a
-sampler, a learner, the fork server, and every fifth time the agent. Every second kill comes
-in the seconds after the last round. A run that ends by its kill is resumed. Each must end as
+Every run trains HalfCheetah with three samplers and --learners learners. One process of it gets
+SIGKILL: a sampler, a learner, the fork server, and every fifth time the agent. Every second kill
+comes in the seconds after the last round. A run that ends by its kill is resumed. Each must end as
 completed, and the last line of its iterations.csv must have the learning columns of a run that
 nobody disturbed. A run that ends before its kill does not count.
 """

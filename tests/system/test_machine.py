@@ -172,11 +172,32 @@ def test_containers_with_quotas_start_at_cores_of_their_own(tmp_path, monkeypatc
     assert len(found) > 10
 
 
+@pytest.mark.parametrize(
+    ("allowed", "cores", "quota"),
+    [
+        (range(24), [*(f"{core},{core + 16}" for core in range(8)), *map(str, range(8, 16))], 10),
+        (range(5), ("0,4", "1,5", "2,6", "3,7"), 2),  # a cpuset with one second thread
+    ],
+)
+def test_a_quota_counts_no_second_thread_of_unequal_cores(
+    tmp_path, monkeypatch, allowed, cores, quota
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(allowed))
+    threads(tmp_path, *cores)
+    limit = {f"{GROUP}/cpu.max": f"{quota}00000 100000"}
+    kernel_files(tmp_path, {"proc/self/cgroup": "0::/", **limit})
+    for name in map("container-{}".format, range(200)):
+        monkeypatch.setattr(machine.platform, "node", lambda name=name: name)
+        assert len(machine.usable_cores(tmp_path)) == quota
+        assert machine.usable_physical_cores(tmp_path) == quota
+
+
 def test_every_physical_core_before_any_second_thread():
     siblings = {0: [0, 4], 4: [0, 4], 1: [1, 5], 5: [1, 5]}
     assert spread([0, 1, 4, 5], siblings) == [0, 1, 4, 5]
     siblings = {0: [0, 1], 1: [0, 1], 2: [2, 3], 3: [2, 3]}
     assert spread([0, 1, 2, 3], siblings) == [0, 2, 1, 3]
+    assert spread([3, 1, 2, 0], siblings) == [3, 1, 2, 0]  # else in the given order
     assert spread([1, 2], siblings) == [1, 2]  # a sibling the sweep may not use does not count
 
 
@@ -186,8 +207,8 @@ def test_the_kernels_lists():
 
 
 def test_a_core_without_known_siblings_is_a_physical_core():
-    assert spread([1, 0], {0: [0]}) == [0, 1]
-    assert spread([3, 1, 2], {}) == [1, 2, 3]
+    assert spread([1, 0], {0: [0]}) == [1, 0]
+    assert spread([3, 1, 2], {}) == [3, 1, 2]
 
 
 def test_siblings_are_read_where_the_kernel_lists_them(tmp_path):

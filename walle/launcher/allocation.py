@@ -151,7 +151,7 @@ def sweep_cores(wanted: Sequence[int] | None) -> list[int]:
     Raises `ValueError` if the setting names an unusable core, no core, or a core twice.
     """
     usable = sorted(os.sched_getaffinity(0))
-    cores = usable_cores() if wanted is None else list(wanted)
+    cores = usable_cores() if wanted is None else sorted(wanted)
     if unusable := sorted(set(cores).difference(usable)):
         raise ValueError(
             f"hydra.launcher.cores names {unusable}, but this process may only run on {usable}: "

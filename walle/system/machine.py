@@ -64,12 +64,13 @@ def usable_cores(root: Path = Path("/")) -> list[int]:
 
     A container or a launcher may allow only some cores, and a quota may limit their number.
     """
-    allowed = os.sched_getaffinity(0)
-    cores = spread(allowed, read_siblings(allowed, root / TOPOLOGY))
+    allowed = sorted(os.sched_getaffinity(0))
+    siblings = read_siblings(allowed, root / TOPOLOGY)
+    cores = spread(allowed, siblings)
     quota = min(core_quota(root) or len(cores), len(cores))
     # Containers with quotas see all cores of their host: each starts at a core chosen by its name.
-    start = crc32(platform.node().encode()) if quota < len(cores) else 0
-    return [cores[(start + i) % len(cores)] for i in range(quota)]
+    start = crc32(platform.node().encode()) % len(cores) if quota < len(cores) else 0
+    return spread([*cores[start:], *cores[:start]], siblings)[:quota]
 
 
 def usable_physical_cores(root: Path = Path("/")) -> int:
@@ -79,16 +80,17 @@ def usable_physical_cores(root: Path = Path("/")) -> int:
     return len({min(siblings.get(core, [core])) for core in cores})
 
 
-def spread(cores: Collection[int], siblings: Mapping[int, Sequence[int]]) -> list[int]:
-    """Orders cores: the first hardware thread of every physical core, then the second ones.
+def spread(cores: Sequence[int], siblings: Mapping[int, Sequence[int]]) -> list[int]:
+    """One hardware thread of every physical core, then the second ones, otherwise in their order.
 
     `siblings` has all hardware threads of each core's physical core.
     """
+    place = {core: i for i, core in enumerate(cores)}
 
-    def rank(core: int) -> tuple[int, int]:
-        return sum(other < core for other in siblings.get(core, ()) if other in cores), core
+    def earlier(core: int) -> int:
+        return sum(place.get(other, len(place)) < place[core] for other in siblings.get(core, ()))
 
-    return sorted(cores, key=rank)
+    return sorted(cores, key=earlier)
 
 
 def read_siblings(
