@@ -211,6 +211,11 @@ def test_a_python_without_the_packages_is_told_in_one_line():
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
         ("algo.clip", "walle: algo.clip is not KEY=VALUE; type algo.clip=VALUE, without spaces"),
         ("sampler.n=0", "walle: sampler.n=0 must be positive"),
+        (
+            "hydra.sweeper.params.seed=5",
+            "walle: hydra.sweeper.params has no values here; type KEY=VALUE, or for a sweep "
+            "-m KEY=A,B",
+        ),
         ("env.kwargs.x=1", "walle: env.kwargs.x does not exist yet; add it: +env.kwargs.x=..."),
         (
             "logger=null",
