@@ -1,6 +1,7 @@
 """The serial part of a round from hand-made sections."""
 
 import json
+import os
 from contextlib import nullcontext
 
 import pytest
@@ -101,7 +102,8 @@ def test_one_number_of_processes_divides_nothing(capsys):
     assert "--learners needs two different numbers" in capsys.readouterr().err
 
 
-def test_settings_that_cannot_work_end_before_anything_is_measured():
+def test_settings_that_cannot_work_end_before_anything_is_measured(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     args = serial.arguments(["--minibatch", "33", "--learners", "1", "2"])
     with pytest.raises(SystemExit, match="minibatch_size=33"):
         serial.checked(serial.overrides(args, 2048, SETTINGS[0]))
