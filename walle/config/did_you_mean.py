@@ -82,7 +82,7 @@ def explain(error: Exception) -> str | None:
         return f"Hydra {hydra.__version__} does not start on Python 3.14; use Python 3.11 to 3.13"
     if isinstance(error, (InterpolationResolutionError, GrammarParseError)):
         return f"{error.full_key}: {unresolvable(error)}".removeprefix("None: ")
-    if isinstance(error, AssertionError) and "type for root: NoneType" in str(error):
+    if isinstance(error, AssertionError) and "type for root: NoneType" in str(error):  # of Hydra
         return "hydra.sweeper.params has no values here; type KEY=VALUE, or for a sweep -m KEY=A,B"
     if not isinstance(error, HydraException):
         return None

@@ -64,13 +64,12 @@ def usable_cores(root: Path = Path("/")) -> list[int]:
 
     A container or a launcher may allow only some cores, and a quota may limit their number.
     """
-    allowed = sorted(os.sched_getaffinity(0))
-    siblings = read_siblings(allowed, root / TOPOLOGY)
-    cores = spread(allowed, siblings)
+    cores = sorted(os.sched_getaffinity(0))
     quota = min(core_quota(root) or len(cores), len(cores))
     # Containers with quotas see all cores of their host: each starts at a core chosen by its name.
     start = crc32(platform.node().encode()) % len(cores) if quota < len(cores) else 0
-    return spread([*cores[start:], *cores[:start]], siblings)[:quota]
+    cores = [*cores[start:], *cores[:start]]
+    return spread(cores, read_siblings(cores, root / TOPOLOGY))[:quota]
 
 
 def usable_physical_cores(root: Path = Path("/")) -> int:
