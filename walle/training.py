@@ -156,7 +156,6 @@ def train(
                     round_ = resumed["iteration"] if resumed else 0
                     if refused := restarts.refusal(0, round_):
                         raise WorkerError(f"{death}; {refused}") from death
-                    events = EventLog()
                     events.replaced(str(death).partition(" ")[0], round_, str(death))
                     training = make_training(resumed)
         if result.signal is not None:
@@ -271,13 +270,13 @@ class Training:
 
             sampling = self._make_sampling(signals, learners, trace)
             stack.callback(sampling.close)
-            events.listen(sampling.events.report)
             if learners is not None:
                 shared: Any = self._algorithm  # a `Learnable`: `make_algorithm` checked it
                 learners.join(shared, config.device)
 
             agent = self._make_agent(sampling, trace)
             stack.callback(agent.close)
+            events.listen(agent.recorder.news)
             problem, env = self.problem, self.environment.env
             news = self.news
             if self.resumed:

@@ -16,15 +16,6 @@ def test_news_are_kept_until_somebody_listens():
     assert replacement.when.endswith("+00:00")
 
 
-def test_news_pass_from_one_to_the_other():
-    ours, theirs, heard = EventLog(), EventLog(), []
-    ours.report("early")
-    ours.listen(theirs.report)
-    ours.report("late")
-    theirs.listen(heard.append)
-    assert heard == ["early", "late"]
-
-
 def test_a_replacement_is_one_line():
     found = Replacement("sampler-1", "now", 4, "(pid 7) exited with 3")
     assert found.line == "sampler-1 (pid 7) exited with 3; a new one repeats round 4"

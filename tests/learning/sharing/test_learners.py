@@ -16,7 +16,7 @@ from tests.system.test_workers import LIMIT_S, gone, status, wait_until
 from walle.agent import checkpoint
 from walle.config import compose
 from walle.config.files import example_directory
-from walle.errors import ConfigError, WorkerError
+from walle.errors import ConfigError, WorkerDeathError, WorkerError
 from walle.learning.sharing import learners
 from walle.nets.factory import NetSettings
 from walle.system.machine import usable_cores
@@ -216,6 +216,21 @@ def test_a_run_goes_on_after_a_learners_death(run, tmp_path, learns):
     assert len(read(directory / "iterations.csv")) == len(read(unbroken / "iterations.csv"))
     (found,) = json.loads((directory / "status.json").read_text())["replacements"]
     assert (found["sampler"], found["exact"]) == ("learner-1", True)
+
+
+@pytest.mark.slow
+def test_learners_that_die_twice_before_the_first_round_are_both_reported(run, monkeypatch):
+    join, deaths = learners.Learners.join, iter(["learner-1 (pid 7) was killed by SIGKILL"] * 2)
+
+    def joining(self, algorithm, device):
+        if death := next(deaths, None):
+            raise WorkerDeathError(death)
+        join(self, algorithm, device)
+
+    monkeypatch.setattr(learners.Learners, "join", joining)
+    _, directory = run("env=cartpole", "algo.compile=false", *TWO)
+    found = json.loads((directory / "status.json").read_text())["replacements"]
+    assert [each["sampler"] for each in found] == ["learner-1", "learner-1"]
 
 
 @pytest.mark.slow
