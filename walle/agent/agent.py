@@ -93,12 +93,15 @@ class Agent:
             if self._is_unfinished and not signals.arrived():  # a callback stopped the run
                 self._evaluate(signals)
         except BaseException as error:
+            path = None
             try:
                 if (state := self._state_to_save()) is not None:
-                    self.checkpoints.save_last(state)
+                    path = self.checkpoints.save_last(state)
             except OSError as disk:
                 error.add_note(f"no checkpoint could be written: {disk}")
             if isinstance(error, Interrupted):
+                if path is not None:
+                    self._call("on_checkpoint", CheckpointInfo, path=path)
                 self._call("on_end", EndInfo, reason="interrupted", best=self.best)
             raise
         self.save_last()

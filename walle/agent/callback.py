@@ -103,10 +103,13 @@ class Callback:
         """Called after every evaluation; its row is already in eval.csv."""
 
     def on_checkpoint(self, info: CheckpointInfo) -> bool | None:
-        """Called after last.pt has been written."""
+        """Called after last.pt has been written, but not after an error."""
 
     def on_end(self, info: EndInfo) -> None:
-        """Called once at the end, after the last checkpoint; not if the run fails."""
+        """Called once at the end, after the last checkpoint.
+
+        Not if the run fails, after a second Ctrl-C, or after a signal before the first policy.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """The state for checkpoints: numbers, texts, lists, mappings, arrays and tensors."""

@@ -172,6 +172,8 @@ def test_a_run_that_is_interrupted_while_it_collects_has_an_end(run, monkeypatch
     result, directory = run(*SMALL, named("Diary"))
     assert result.signal == signal.SIGINT
     assert (directory / "end.txt").read_text() == "interrupted; rounds [1, 2]"
+    *_, written = (directory / "diary.txt").read_text().splitlines()
+    assert written == "checkpoint 2 512"
 
 
 def test_a_failing_hook_ends_the_run_after_a_checkpoint(run, tmp_path):
