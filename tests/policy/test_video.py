@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import closing
 
 import gymnasium as gym
 import numpy as np
@@ -101,6 +102,18 @@ def test_drawing_changes_no_step(policy):
         found.append([obs, *(env.step(action.astype(np.float32))[0] for action in actions)])
         env.close()
     assert np.array_equal(*map(np.array, found))
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_film_shows_the_episodes_of_an_evaluation(policy, deterministic):
+    actor = policy("ppo")
+    before = actor.rng.bit_generator.state
+    evaluated = walle.evaluate(actor, 2, seed=3, deterministic=deterministic).returns
+    for number, expected in enumerate(evaluated):
+        with closing(actor.env()) as env:
+            *_, (total, _, ended) = video._play(actor, env, 3, number, deterministic)
+        assert (total, ended) == (pytest.approx(expected), True)
+    assert actor.rng.bit_generator.state == before
 
 
 def test_a_film_that_is_broken_off_leaves_no_file(tmp_path):

@@ -15,7 +15,7 @@ from walle.agent.checkpoint import CheckpointFiles, as_data
 from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
-from walle.errors import Interrupted, RolloutError
+from walle.errors import CallbackError, Interrupted, RolloutError
 from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.sampling import Sampling
@@ -97,8 +97,8 @@ class Agent:
             try:
                 if (state := self._state_to_save()) is not None:
                     path = self.checkpoints.save_last(state)
-            except OSError as disk:
-                error.add_note(f"no checkpoint could be written: {disk}")
+            except (OSError, CallbackError) as other:
+                error.add_note(f"no checkpoint could be written: {other}")
             if isinstance(error, Interrupted):
                 if path is not None:
                     self._call("on_checkpoint", CheckpointInfo, path=path)

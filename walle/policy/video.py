@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from copy import copy
 from itertools import chain, count, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +27,7 @@ from walle.envs.mujoco.registry import find_robot
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError, what_went_wrong
 from walle.policy.acting import Policy, has_display
-from walle.streams import afterwards_seed, kept_globals, seed_globals
+from walle.streams import afterwards_noise, afterwards_seed, kept_globals, seed_globals
 from walle.types import PolicySnapshot
 
 Picture = npt.NDArray[np.uint8]
@@ -64,6 +65,8 @@ def _play(
     Yields the return and the actions so far, and whether the episode has ended: before every
     action and at the end.
     """
+    policy = copy(policy)  # the caller's noise does not change
+    policy.rng = afterwards_noise(seed, number)
     seed_globals(seed, "afterwards", number)
     obs, _ = env.reset(seed=afterwards_seed(seed, number))
     state, total, step, ended = policy.initial_state(), 0.0, 0, False

@@ -85,6 +85,17 @@ class Clumsy(walle.Callback):
             raise ZeroDivisionError("the gauge broke")
 
 
+class Hopeless(Clumsy):
+    """Fails in its second round, and then has no state."""
+
+    def on_round(self, info):
+        self.fails = info.iteration == 2
+        super().on_round(info)
+
+    def state_dict(self):
+        return {"found": 1 / (not getattr(self, "fails", False))}
+
+
 class Keeper(walle.Callback):
     """Keeps what no checkpoint can hold."""
 
@@ -185,6 +196,15 @@ def test_a_failing_hook_ends_the_run_after_a_checkpoint(run, tmp_path):
     assert read_status(directory)["state"] == "failed"
     assert "Clumsy" in json.loads((directory / "status.json").read_text())["error"]
     assert checkpoint.load(directory / "checkpoints" / "last.pt")["env_steps"] == 512
+
+
+def test_a_state_that_fails_after_the_error_does_not_hide_it(run, tmp_path):
+    with pytest.raises(CallbackError, match="Hopeless failed in on_round:") as failed:
+        run(*SMALL, named("Hopeless"))
+    (note,) = failed.value.__notes__
+    assert note.startswith("no checkpoint could be written: callback ")
+    assert "Hopeless failed in state_dict" in note
+    assert "the gauge broke" in read_status(tmp_path / "run0")["error"]
 
 
 def test_a_hook_that_ends_the_program_fails_like_any_other(run, tmp_path):
