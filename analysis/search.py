@@ -166,6 +166,9 @@ def write_page(path: Path, args: argparse.Namespace, reload_s: float = 0) -> Pat
     text = page.document(args.title or search.home.resolve().name, parts, reload_s=reload_s)
     cli.write_text(file, text)
     print(*account(search), *use, f"report: {file}", sep="\n")
+    if args.csv:
+        cli.write_text(args.csv, trial_table(search).to_csv(index=False))
+        print(f"trials: {args.csv}")
     return file
 
 

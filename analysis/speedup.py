@@ -255,7 +255,8 @@ def _figure(
     for row, name in zip(rows, points, strict=True):
         for area, task in zip(row, tasks, strict=True):
             if drawn := panels.get((name, task)):
-                _draw_panel(area, drawn, looks, by, paper=paper and name == COLLECTION, **how)
+                papers = paper and (name, by) == (COLLECTION, "sampler.n")
+                _draw_panel(area, drawn, looks, by, paper=papers, **how)
                 style.mark_cores(area, sweep.cores if by == "sampler.n" else 0)
         words = name.replace(" ", "-")
         label = f"speedup {name}" if name.startswith("to ") else f"{words} speedup"

@@ -60,6 +60,13 @@ def test_the_report_tells_of_trials_best_settings_and_every_trial(directory, cap
     assert "median over the seeds 1, 2, 3" in said
 
 
+def test_the_trials_go_into_a_table_that_is_asked_for(directory, tmp_path, capsys):
+    table = tmp_path / "trials.csv"
+    report.main([str(directory), "-o", str(tmp_path / "a.html"), "--csv", str(table)])
+    assert f"trials: {table}" in capsys.readouterr().out
+    assert len(table.read_text().splitlines()) == 1 + 12
+
+
 def test_the_numbers_of_the_figures(directory):
     search = searches.load_search(directory)
     drawn = searches.figures(search)

@@ -136,6 +136,14 @@ def test_the_papers_points_are_on_the_axes(speedup_sweep: Path) -> None:
     assert max(lines["ideal"].get_xdata()) == 20
 
 
+def test_the_papers_have_no_speedups_over_learners(tmp_path: Path) -> None:
+    jobs = [linear(1, s, learners=k, shards=2) for k in (1, 2) for s in (0, 1)]
+    study = speedup.study(load(write_sweep(tmp_path / "s", jobs)), by="learner.n", paper=True)
+    labels = [line.get_label() for axes in study.figure.axes for line in axes.get_lines()]
+    assert "ideal" in labels
+    assert "WALL-E 2018" not in labels
+
+
 def test_panels_with_one_scale_show_all_points(speedup_sweep: Path) -> None:
     figure = speedup.study(load(speedup_sweep), paper=True, end_to_end=True).figure
     assert all(axes.get_ylim()[1] > 19.5 for axes in figure.axes[:2])  # the third has seconds

@@ -497,6 +497,11 @@ def measures_time(jobs: Sequence[Job], swept: Collection[str]) -> bool:
     """Whether each job has to run alone: the jobs differ in a key of speed, or take all cores."""
     if len(jobs) > 1 and all(job.need.cores is None for job in jobs):
         return True
+    return compares_times(jobs, swept)
+
+
+def compares_times(jobs: Sequence[Job], swept: Collection[str]) -> bool:
+    """Whether the jobs differ in a key of speed, also where a group sets it."""
     configs = [flatten(job.values) for job in jobs]
     return any(
         key in swept or len({as_json(config.get(key)) for config in configs}) > 1
@@ -509,8 +514,7 @@ def side_by_side(jobs: Sequence[Job], swept: Collection[str], cores: int) -> str
     lag = any(flatten(job.values).get("sampler.max_lag", 0) != 0 for job in jobs)
     large = all(job.need.cores is None or 2 * job.need.cores > cores for job in jobs)
     possible = len(jobs) > 1 and 2 * (1 + lag) <= cores and not any(job.need.gpus for job in jobs)
-    alone = [job._replace(need=Need()) for job in jobs]  # by their settings, not by their cores
-    if not (large and possible) or measures_time(alone, swept):
+    if not (large and possible) or compares_times(jobs, swept):
         return None
     small = {"sampler": {"n": 1, "max_lag": int(lag)}}
     threads = any(2 * (need({**job.values, **small}).cores or cores) > cores for job in jobs)

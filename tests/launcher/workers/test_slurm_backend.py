@@ -11,9 +11,11 @@ from walle.launcher.settings import SlurmConf, WalleLauncherConf
 from walle.launcher.workers.backend import SlurmBackend
 
 
-def plan(cores, swept=("seed",), *, exclusive=False, jobs=4):
+def plan(cores, swept=("seed",), *, exclusive=False, jobs=4, lags=(0,)):
+    names = [Identity(n, (), "", {}) for n in range(jobs)]
+    values = [{"sampler": {"max_lag": lags[n % len(lags)]}} for n in range(jobs)]
     found = [
-        Job(f"seed={n}", {}, Path(str(n)), Identity(n, (), "", {}), Need(cores))
+        Job(f"seed={n}", {}, Path(str(n)), names[n], Need(cores), values=values[n])
         for n in range(jobs)
     ]
     return Plan(found, {}, list(range(jobs)), [], Manifest(swept, {}, (), ()), exclusive)
@@ -35,6 +37,7 @@ def workers(of, exclusive=None, **settings):
         (plan(None, exclusive=True), {}, (4, None)),  # each takes a whole node
         (plan(None, exclusive=True), {"exclusive": True}, (1, None)),
         (plan(2, ("sampler.n", "seed"), exclusive=True), {}, (1, None)),  # times are compared
+        (plan(2, ("algo",), exclusive=True, lags=(0, 1)), {}, (1, None)),  # set by a group
         (plan(2, ("sampler.n", "seed"), exclusive=True), {"workers": 3}, (3, None)),
     ],
 )

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.jobs import Verdict
-from walle.launcher.planning import KEYS_OF_SPEED, Job, Plan, StopRule
+from walle.launcher.planning import Job, Plan, StopRule, compares_times
 from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked, locked
 from walle.launcher.runner import Runner, checked_machine
 from walle.launcher.screen import Screen
@@ -183,7 +183,7 @@ class WorkersBackend(ABC):
     def _compares_times(self, plan: Plan) -> bool:
         """Whether times are compared, so that all jobs must stay on one node."""
         # Jobs that run one at a time only because each takes all cores need not share a node.
-        speed = set(plan.manifest.swept).intersection(KEYS_OF_SPEED)
+        speed = compares_times(plan.jobs, plan.manifest.swept)
         return plan.exclusive and bool(self._settings.exclusive or speed)
 
 
