@@ -263,7 +263,7 @@ def serial_part():
     yield f"| sum of the sections (lowest and highest repetition) | | | | | {total} |"
     once = ("sums, norms, Adam", "learning, other", "normalisers", *rest)
     undivided = 1000 * sum(sections[name]["serial_s"] for name in once)
-    yield f"undivided work takes {undivided:.1f} ms** of a round"
+    yield f"undivided work takes {undivided:.1f} ms** of this round"
 
 
 def cluster():
