@@ -40,7 +40,7 @@ class Experience(NamedTuple):
     steps: FloatArray  # [knots] where episodes start or end, from 0
     episodes: FloatArray  # [knots] the number of episodes up to there
     returns: FloatArray  # [knots] the sum of their returns
-    end: float  # the last step to which the finished episodes of all lanes reach
+    end: float  # the last step to which all lanes with a finished episode have some
 
     def mean(self, start: FloatArray | float, stop: FloatArray | float) -> FloatArray:
         """[windows] the mean return over the steps from `start` to `stop`; NaN beyond `end`."""
