@@ -6,7 +6,7 @@
 
 The first command writes docs/data/off_policy.csv, a row for each evaluation of the completed runs
 in the given directories of runs and sweeps; --add keeps the file's rows of other runs. `return` is
-the mean of an evaluation's episodes, `wall_s` the seconds since the start of the run, and `core_s`
+the mean of an evaluation's episodes, `wall_s` the seconds since training began, and `core_s`
 is `wall_s` times the cores that the run could use. Settings that distinguish runs of one algorithm
 on one task have columns. --pages draws all tables and figures again. In a page a table stands
 between these two lines:
