@@ -108,7 +108,7 @@ class Callback:
     def on_end(self, info: EndInfo) -> None:
         """Called once at the end, after the last checkpoint.
 
-        Not if the run fails, after a second Ctrl-C, or after a signal before the first policy.
+        Not if the run fails, after a second Ctrl-C, or after a signal before the agent starts.
         """
 
     def state_dict(self) -> dict[str, Any]:
