@@ -36,7 +36,10 @@ def test_a_recipe_says_what_it_is_for_and_quotes_numbers_of_the_results(file):
     text = file.read_text()
     assert recipes()[file.stem].endswith(".")
     comments = " ".join(line for line in text.splitlines() if line.startswith("#"))
-    pages = ("docs/results.md", "docs/notes/results.md", "docs/scaling.md", "docs/notes/scaling.md")
+    pages = [
+        f"docs/{page}.md"
+        for page in ("learning", "results", "scaling", "notes/results", "notes/scaling")
+    ]
     named = [page for page in pages if page in comments]
     assert named or "sweeps of docs/study.md use them" in comments
     results = " ".join((ROOT / page).read_text() for page in named)
