@@ -1,6 +1,7 @@
 import csv
 import glob
 import os
+import pickle
 import resource
 import sys
 from contextlib import contextmanager, suppress
@@ -8,9 +9,16 @@ from contextlib import contextmanager, suppress
 import psutil
 import pytest
 import torch
+from hydra import compose as hydra_compose
+from hydra._internal.config_repository import ConfigRepository
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
+from omegaconf import open_dict
 
 from walle.config import compose
+from walle.launcher.planning import FastLoader
 from walle.run import main
+from walle.system.forkserver import start_fork_server
 from walle.system.machine import THREAD_VARIABLES
 from walle.system.process_tree import RUN_MARK
 from walle.training import train
@@ -49,6 +57,55 @@ def _lingering(parent, pid):
 def one_thread():
     """As a run has by default; threads that wait for each other are slow on busy cores."""
     torch.set_num_threads(1)
+
+
+_LOADERS = {}  # by the file of settings and the directories that are searched
+_FILES = {}  # as Hydra reads them, by name and directories
+
+
+def _directories(repository):
+    """Those that Hydra searches for files that no test changes; else None."""
+    searched = {source.provider: source.path for source in repository.get_sources()}
+    return None if "own" in searched else tuple(searched.items())
+
+
+def _read_once(repository, config_path, *, read=ConfigRepository.load_config):
+    if (directories := _directories(repository)) is None:
+        return read(repository, config_path)
+    if (config_path, directories) not in _FILES:
+        _FILES[config_path, directories] = pickle.dumps(read(repository, config_path))
+    return pickle.loads(_FILES[config_path, directories])
+
+
+def _composed_quickly(name, overrides):
+    """As Hydra composes (test_fast_compose.py), which takes a fifth of a second each time."""
+    loader = GlobalHydra.instance().config_loader()
+    with suppress(Exception):  # Hydra raises it again, in its words
+        if (directories := _directories(loader)) is not None:
+            if (name, directories) not in _LOADERS:
+                master = loader.load_configuration(name, [], RunMode.RUN)
+                _LOADERS[name, directories] = FastLoader(loader), master
+            quick, master = _LOADERS[name, directories]
+            composed = quick.load_sweep_config(master, overrides)
+            with open_dict(composed):
+                del composed["hydra"]
+            return composed
+    return hydra_compose(name, overrides)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def samplers_start_quickly():
+    """A serial run through `command` would start a server that has not loaded torch for them."""
+    start_fork_server()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def composing_is_quick():
+    """Thousands of tests compose a run; together they would wait for minutes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("walle.config.loading.hydra_compose", _composed_quickly)
+        patch.setattr(ConfigRepository, "load_config", _read_once)
+        yield
 
 
 @pytest.fixture(autouse=True)
