@@ -2,6 +2,8 @@
 PYTHON ?= python3
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
 RUN = .venv/bin/python
+# The tests start hundreds of Pythons, which shall not compile every source again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: sweep test slow ray slurm gpu mutants docs lint types pythons format clean
 .DEFAULT_GOAL := test

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -73,14 +74,20 @@ def fit_law(n: npt.ArrayLike, time: npt.ArrayLike, *, coherence: bool = False) -
     """
     from scipy.optimize import nnls
 
-    n, time = np.asarray(n, float), np.asarray(time, float)
-    terms = np.stack([1 / n, np.ones_like(n), n - 1][: 3 if coherence else 2], axis=1)
-    if np.unique(n).size < terms.shape[1]:
-        raise ValueError(f"{terms.shape[1]} parameters from {np.unique(n).size} worker counts")
-    weights, _ = nnls(terms / time[:, None], np.ones_like(n))
+    time = np.asarray(time, float)
+    terms = _terms_of_law(tuple(np.asarray(n, float).tolist()), 3 if coherence else 2)
+    weights, _ = nnls(terms / time[:, None], np.ones_like(time))
     parallel, serial, coherent = (*weights, 0.0)[:3]
     time_1 = parallel + serial
     return Law(float(time_1), float(serial / time_1), float(coherent / time_1))
+
+
+@lru_cache(maxsize=16)  # thousands of draws are fitted with the same terms
+def _terms_of_law(workers: tuple[float, ...], parameters: int) -> FloatArray:
+    if len(set(workers)) < parameters:
+        raise ValueError(f"{parameters} parameters from {len(set(workers))} worker counts")
+    n = np.array(workers)
+    return np.stack([1 / n, np.ones_like(n), n - 1][:parameters], axis=1)
 
 
 class Shares(NamedTuple):
@@ -120,13 +127,20 @@ def fit_parts(shares: Sequence[Shares], seconds: npt.ArrayLike) -> RoundParts:
     from scipy.optimize import nnls
 
     times = np.asarray(seconds, float)
+    terms, varied = _terms_of_parts(tuple(shares))
+    weights = np.zeros(3)
+    weights[varied], _ = nnls(terms / times[:, None], np.ones_like(times))
+    return RoundParts(*weights.tolist())
+
+
+@lru_cache(maxsize=16)
+def _terms_of_parts(shares: tuple[Shares, ...]) -> tuple[FloatArray, list[int]]:
+    """The terms of the parts that the shares can separate, and the places of these parts."""
     terms = np.array([(1.0, *each) for each in shares])
     varied = [0, *(i for i in (1, 2) if np.unique(terms[:, i]).size > 1)]
     if np.linalg.matrix_rank(terms[:, varied]) < len(varied):
         raise ValueError(f"{len(varied)} parts cannot be separated by shares {sorted(set(shares))}")
-    weights = np.zeros(3)
-    weights[varied], _ = nnls(terms[:, varied] / times[:, None], np.ones_like(times))
-    return RoundParts(*weights.tolist())
+    return terms[:, varied], varied
 
 
 class Fit(NamedTuple, Generic[T]):
