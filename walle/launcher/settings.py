@@ -35,7 +35,7 @@ class SlurmConf:
     time: Optional[str] = None
     # Seconds before the time limit at which the jobs are asked to write their checkpoints and end.
     save_s: int = not_negative(120)
-    # Workers to submit; null: enough to run all jobs at once, but 16 at most; one in a sweep that
+    # Workers to submit; null: enough for the cores of all jobs, but 16 at most; one in a sweep that
     # measures time, because compared times must come from one node.
     workers: Optional[int] = positive(None)
     # Cores of a worker, which runs as many jobs side by side as fit; null: what the largest job
