@@ -109,23 +109,28 @@ def assert_parity(env_id, kwargs, limit, steps):
     np.testing.assert_allclose(lanes.reset(), reference.reset(), rtol=0, atol=1e-10)
     random = np.random.default_rng(0)
     space = lanes.action_space
-    episodes = 0
-    for step in range(steps):
+    exact, close, finals = [], [], []
+    for _ in range(steps):
         action = random.uniform(space.low, space.high, (len(SEEDS), *space.shape))
         action = action.astype(np.float32)
         got = lanes.step(action)
         obs, reward, terminated, truncated, final = reference.step(action)
         ended = terminated | truncated
-        episodes += ended.sum()
-        where = f"step {step}"
-        np.testing.assert_array_equal(got.terminated, terminated, where)
-        np.testing.assert_array_equal(got.truncated, truncated, where)
-        np.testing.assert_allclose(got.reward, reward, rtol=1e-10, atol=1e-10, err_msg=where)
-        np.testing.assert_allclose(got.obs, obs, rtol=1e-10, atol=1e-10, err_msg=where)
+        exact.append((got.terminated.copy(), terminated, got.truncated.copy(), truncated))
+        close.append((got.obs.copy(), obs, got.reward.copy(), reward))
         if ended.any():
-            np.testing.assert_allclose(got.final_obs[ended], final[ended], rtol=0, atol=1e-10)
+            finals.append((got.final_obs[ended], final[ended]))
         else:
             assert got.final_obs is None
+    ours, theirs, our_cuts, their_cuts = (np.stack(each) for each in zip(*exact, strict=True))
+    np.testing.assert_array_equal(ours, theirs)  # by step and lane
+    np.testing.assert_array_equal(our_cuts, their_cuts)
+    episodes = (theirs | their_cuts).sum()
+    obs, their_obs, reward, their_reward = (np.stack(each) for each in zip(*close, strict=True))
+    np.testing.assert_allclose(reward, their_reward, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(obs, their_obs, rtol=1e-10, atol=1e-10)
+    for final, their_final in finals:
+        np.testing.assert_allclose(final, their_final, rtol=0, atol=1e-10)
     reference.close()
     assert episodes >= 4
 

@@ -364,7 +364,7 @@ def find_checkpoint(path: Path, which: str | None = None) -> Path:
     if last.exists() or (directory / checkpoint.PREVIOUS).exists():
         return last
     if runs := sorted(checkpoints.parent for checkpoints in path.glob("*/checkpoints")):
-        hint = f" of its own; give one of the {len(runs)} below it, such as {runs[0]}"
+        hint = f" of its own, but runs below it have; give one, such as {runs[0]}"
     elif (path / "run.json").exists():
         from walle.system.commands import command_of
 
