@@ -34,5 +34,11 @@ def test_the_help_has_the_comments_of_the_settings_that_were_chosen():
     assert "Settings of algo=sac" in text
     assert "Settings of env=hopper" in text
     assert "frame_skip: 1 " in text  # of conf/env/gym.yaml, which hopper.yaml starts from
+    assert "Settings of net=mlp256" in text  # which SAC chooses
+    assert "Settings of net=mlp (" not in text
+    assert "Settings of net=gru" in help_text(["algo=sac", "net=gru"])
+    several = help_text(["algo=ppo,td3", "env=hopper"])
+    for choice in ("algo=ppo", "algo=td3", "env/tuned=hopper-ppo", "env/tuned=hopper-td3"):
+        assert f"Settings of {choice} (" in several
     assert "Settings of env/tuned=hopper-ppo" in help_text(["env=hopper"])
     assert "algo=ppo" not in text.partition("Settings (conf/config.yaml)")[2]

@@ -78,9 +78,16 @@ def help_text(arguments: Sequence[str] = ()) -> str:
         f"Sweep files:\n{table(sweep_questions(arguments))}",
         f"Settings (conf/config.yaml):\n{(conf / 'config.yaml').read_text().rstrip()}",
     ]
-    chosen = {group: given.get(group, option) for group, option in defaults.items()}
-    tuned = "env/tuned", f"{chosen['env']}-{chosen['algo']}"
-    for group, option in dict.fromkeys((*chosen.items(), ("env", "gym"), tuned)):
+    chosen = {group: given.get(group, option).split(",") for group, option in defaults.items()}
+    for group in ("algo", "env"):  # whose files may choose a net
+        for file in (conf / group / f"{option}.yaml" for option in chosen[group]):
+            text = file.read_text() if file.exists() else ""
+            for other, option in re.findall(r"- override /(\w+): (\w+)", text):
+                chosen[other] = given.get(other, option).split(",")
+    tuned = [f"{env}-{algo}" for env in chosen["env"] for algo in chosen["algo"]]
+    shown = [(group, option) for group, options in chosen.items() for option in options]
+    shown += [("env", "gym"), *(("env/tuned", option) for option in tuned)]
+    for group, option in dict.fromkeys(shown):
         file = conf / group / f"{option}.yaml"
         if file.exists():
             head = f"Settings of {group}={option} (conf/{group}/{file.name})"
