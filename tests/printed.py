@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 
 def commands(text: str, pattern: str) -> list[str]:
@@ -16,3 +17,10 @@ def commands(text: str, pattern: str) -> list[str]:
     spans = re.findall(r"`([^`]+)`", re.sub(block, "", text, flags=re.MULTILINE | re.DOTALL))
     found = [re.match(pattern, " ".join(each.split())) for each in (*lines, *spans)]
     return sorted({each[1] for each in found if each})
+
+
+_DOCS = Path(__file__).resolve().parents[1] / "docs"
+_MEASURING = ("learning", "reproductions", "results", "scaling", "study")
+_MEASURING += ("notes/reproductions", "notes/results")
+TEXT = "\n".join((_DOCS / f"{page}.md").read_text() for page in _MEASURING)
+SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")

@@ -16,16 +16,11 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from tests.analysis.synthetic import Job, set_columns, write_sweep
-from tests.printed import commands
+from tests.printed import SWEEPS, TEXT, commands
 from tests.test_sweep_files import OWN_SIZES, TINY, run, search_path
 from walle.config import config_directory, validate
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("learning", "reproductions", "results", "scaling", "study")
-PAGES += ("notes/reproductions", "notes/results")
-TEXT = "\n".join((ROOT / "docs" / f"{page}.md").read_text() for page in PAGES)
-
-SWEEPS = commands(TEXT, r"walle run (-cn (?!NAME).+)")
 # Settings in a sentence or a table, such as "the same with `algo.epochs=5`".
 PARTS = commands(TEXT, r"((?:[a-z][a-z_.]*=\S+ ?)+)$")
 RUNS = commands(TEXT, r"(?:walle run|python -m walle\.run) (?!-cn|NAME)(?:-m )?(.+)")
@@ -49,7 +44,7 @@ def first(overrides):
     return [re.sub(r"=(?!\[)([^,]+),.*", r"=\1", each.replace("…", "0")) for each in overrides]
 
 
-def test_every_sweep_has_its_file():  # tests/test_sweep_files.py composes and runs each
+def test_every_sweep_has_its_file():  # tests/test_sweep_files.py composes each
     assert len(SWEEPS) > 8
     names = {command.split()[1] for command in SWEEPS}
     assert {name for name in names if not (ROOT / "sweeps" / f"{name}.yaml").exists()} == set()

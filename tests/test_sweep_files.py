@@ -16,6 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf, open_dict
 
 from hydra_plugins.walle_launcher.launcher import up_to_cores
+from tests import printed
 from walle.config import config_directory, validate
 from walle.launcher.planning import FastLoader
 from walle.tuning.space import read_space
@@ -23,6 +24,8 @@ from walle.tuning.space import read_space
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
 SWEEPS = [file for file in FILES if not file.stem.startswith("tune_")]
+# tests/test_reproductions.py runs those that a page prints with other settings.
+CHANGED = {command.split()[1] for command in printed.SWEEPS if "=" in command}
 SEARCHES = [file for file in FILES if file not in SWEEPS]
 TINY = (
     "batch_size=320",
@@ -145,7 +148,9 @@ def test_a_sweep_is_placed_by_its_name_or_by_the_time(overrides, place, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", SWEEPS, ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", [file for file in SWEEPS if file.stem not in CHANGED], ids=lambda file: file.stem
+)
 def test_each_runs_at_a_tiny_size(file, tmp_path):
     params = OmegaConf.load(file).hydra.sweeper.params
     axis = next(key for key in params if key != "seed")
