@@ -5,11 +5,13 @@ import pickle
 import resource
 import sys
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 import pytest
 import torch
 from hydra import compose as hydra_compose
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.global_hydra import GlobalHydra
 from hydra.types import RunMode
@@ -59,22 +61,35 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+ROOT = f"{Path(__file__).resolve().parents[1]}/"
+_MERGE = ConfigLoaderImpl._compose_config_from_defaults_list
 _LOADERS = {}  # by the file of settings and the directories that are searched
-_FILES = {}  # as Hydra reads them, by name and directories
+_MADE = {}  # what Hydra read and merged, by its arguments and those directories
 
 
 def _directories(repository):
-    """Those that Hydra searches for files that no test changes; else None."""
-    searched = {source.provider: source.path for source in repository.get_sources()}
-    return None if "own" in searched else tuple(searched.items())
+    """Those that Hydra searches; None if a test may change the files of one."""
+    paths = tuple(source.path.removeprefix("file://") for source in repository.get_sources())
+    changing = (path for path in paths if path.startswith("/") and not path.startswith(ROOT))
+    return None if any(changing) else paths
+
+
+def _once(make, repository, argument):
+    """What `make` returns, a copy of what it returned before for the same argument."""
+    if (directories := _directories(repository)) is None:
+        return make()
+    key = (repr(argument), directories)
+    if key not in _MADE:
+        _MADE[key] = pickle.dumps(make())
+    return pickle.loads(_MADE[key])
 
 
 def _read_once(repository, config_path, *, read=ConfigRepository.load_config):
-    if (directories := _directories(repository)) is None:
-        return read(repository, config_path)
-    if (config_path, directories) not in _FILES:
-        _FILES[config_path, directories] = pickle.dumps(read(repository, config_path))
-    return pickle.loads(_FILES[config_path, directories])
+    return _once(lambda: read(repository, config_path), repository, config_path)
+
+
+def _merged_once(loader, defaults, repo, *, merge=_MERGE):
+    return _once(lambda: merge(loader, defaults, repo), repo, defaults)
 
 
 def _composed_quickly(name, overrides):
@@ -105,6 +120,7 @@ def composing_is_quick():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("walle.config.loading.hydra_compose", _composed_quickly)
         patch.setattr(ConfigRepository, "load_config", _read_once)
+        patch.setattr(ConfigLoaderImpl, _MERGE.__name__, _merged_once)
         yield
 
 
