@@ -3,6 +3,7 @@ import glob
 import os
 import pickle
 import resource
+import signal
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -59,6 +60,17 @@ def _lingering(parent, pid):
 def one_thread():
     """As a run has by default; threads that wait for each other are slow on busy cores."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def signals_are_heard():
+    """Under `nohup`, or behind `&` in a script, processes ignore them, and their children too."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 ROOT = f"{Path(__file__).resolve().parents[1]}/"
