@@ -71,22 +71,23 @@ def _run(composed: DictConfig) -> float | None:
     # The import of torch can swallow a KeyboardInterrupt, so SIGINT is blocked during it.
     with blocked_signals(SIGINT), without_collector():
         hydra = HydraConfig.get()
-        directory = Path(hydra.runtime.output_dir)
+        directory, launched = Path(hydra.runtime.output_dir), hydra.mode == RunMode.MULTIRUN
         # Unresolved, so that references such as ${oc.env:TOKEN} stay in what is stored.
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
         if composed.resume is None:
+            if OmegaConf.select(composed, "sampler.name") == "process":
+                start_fork_server(launched=launched)  # imports torch in parallel to `validate`
             # Not the working directory, which `hydra.job.chdir` changes.
             config = validate(composed, hydra.runtime.cwd)
         else:
             config = resumed_config(stored_config(directory), composed, typed)
         workers = config.sampler.name == "process" or config.learners > 1
-        start_fork_server(for_workers=workers)  # it imports torch in parallel to this process
+        start_fork_server(for_workers=workers)
 
         from walle.agent.checkpoint import disk_error, earlier_state
         from walle.system.run_files import has_checkpoint, read_status
         from walle.training import train
 
-    launched = hydra.mode == RunMode.MULTIRUN
     resumed = None
     if composed.resume is not None:
         resumed = earlier_state(

@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from walle.system import forkserver
@@ -68,3 +69,56 @@ def test_without_a_private_directory(tmp_path):
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
+
+
+JOB = """
+import atexit, logging, os, sys
+import torch
+from multiprocessing import Pipe
+from walle.system import forkserver
+from walle.system.workers import Worker
+
+def command(pid):
+    return open(f"/proc/{pid}/cmdline").read()
+
+def look(link, agent, path):
+    descriptors = [f"/proc/self/fd/{number}" for number in range(64)]
+    files = [os.readlink(each) for each in descriptors if os.path.exists(each)]
+    logging.getLogger("own").warning("heard")
+    unlocked = forkserver._server._lock.acquire(blocking=False)
+    link.send([command(os.getpid()) == command(agent), path in files, unlocked])
+
+if __name__ == "__main__":
+    path = os.path.abspath("log")
+    logging.basicConfig(filename=path)
+    forkserver.keep_processes()
+    atexit.register(print, "the job's end")
+    print("the job's start:", end=" ")
+    forkserver.start_fork_server(for_workers=False, launched=sys.argv[1] == "launched")
+    ours, theirs = Pipe()
+    worker = Worker("sampler-0", look, (theirs, os.getpid(), path))
+    print(*ours.recv(), forkserver.fork_server())
+    assert worker.ended(60)
+    worker.close()
+"""
+
+
+@pytest.mark.parametrize("word", ["launched", "typed"])
+def test_a_job_forks_a_server_that_has_nothing_of_the_job_but_its_modules(tmp_path, word):
+    limits = dict.fromkeys(forkserver.THREAD_VARIABLES, "1")
+    (tmp_path / "job.py").write_text(JOB)
+    ran = subprocess.run(
+        [sys.executable, "job.py", word],
+        env=os.environ | limits,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    start, end = ran.stdout.splitlines()
+    words = start.split()
+    assert words[:3] == ["the", "job's", "start:"], ran.stderr
+    assert words[3:6] == [str(word == "launched"), "False", "True"]
+    assert not psutil.pid_exists(int(words[6]))
+    assert end == "the job's end"
+    assert ((tmp_path / "log").read_text(), ran.stderr) == ("", "heard\n")

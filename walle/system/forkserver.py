@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import atexit
 import gc
+import logging
 import multiprocessing
 import os
 import signal
+import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
 from walle.system import process_tree
@@ -30,6 +32,8 @@ _DYING_S = 0.5  # the kernel closes a process's pipes a moment before its end sh
 _LONGEST_PATH = 80  # a socket's name has 107 bytes at most
 # Python's own handle: it alone knows the server's process id and the pipe that ends it.
 _server: Any = forkserver._forkserver
+_util: Any = util
+_tracker: Any = resource_tracker._resource_tracker
 _kept: list[TemporaryDirectory] = []  # as long as this process lasts
 _WORKERS = (
     "walle.sampling.sampler_process",
@@ -47,11 +51,12 @@ def keep_processes() -> None:
     atexit.register(end_all_processes)
 
 
-def start_fork_server(*, for_workers: bool = True) -> Any:
+def start_fork_server(*, for_workers: bool = True, launched: bool = False) -> Any:
     """Starts a server that has torch and MuJoCo loaded: a sampler forks from it in milliseconds.
 
     Started early, it loads them while this process does its own imports. A second call only
-    returns the context for processes of the server.
+    returns the context for processes of the server. A job of a sweep was itself forked from a
+    process that has loaded them: with `launched`, the server is a fork of the job if it can be.
 
     The server and its samplers get their thread limits before they import anything, and never see
     the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
@@ -73,8 +78,49 @@ def start_fork_server(*, for_workers: bool = True) -> Any:
                 _kept.append(directory)
     variables = dict.fromkeys(THREAD_VARIABLES, "1") | {AGENT: str(os.getpid())}
     with environment(variables), blocked_signals(*FOR_AGENT):
-        forkserver.ensure_running()
+        spawn = _util.spawnv_passfds
+        try:
+            if launched and _may_fork():
+                _util.spawnv_passfds = _fork
+            forkserver.ensure_running()
+        finally:
+            _util.spawnv_passfds = spawn
     return context
+
+
+def _may_fork() -> bool:
+    """Whether this process has loaded torch, with the samplers' limits, and has one thread."""
+    limited = all(os.environ.get(name) == "1" for name in THREAD_VARIABLES)
+    return "torch" in sys.modules and limited and len(os.listdir("/proc/self/task")) == 1
+
+
+def _fork(_: Any, arguments: Sequence[Any], pass_fds: Collection[int]) -> int:
+    """Runs Python's command for a fork server in a fork of this process; returns its process id.
+
+    The server gets what it would have as a new process: of this one's open files only `pass_fds`,
+    and none of its handlers of log messages.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    agent, pid = os.getpid(), os.fork()
+    if pid:
+        return pid
+    try:
+        logging.shutdown()
+        logging.root.handlers.clear()
+        for descriptor in set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, *pass_fds}:
+            with suppress(OSError):  # that of the listing itself
+                os.close(descriptor)
+        for state in (_server, _tracker):  # both are this process's, and the server's lock is held
+            state.__init__()
+        del os.environ[AGENT]
+        _become_fork_server(agent)
+        exec(arguments[-1], {})  # raises SystemExit when the agent has ended
+    except Exception:  # noqa: BLE001  shown as by a new process
+        sys.excepthook(*sys.exc_info())
+    finally:
+        _end_server(os.getpid())
+    return 0
 
 
 def fork_server() -> int:
@@ -114,8 +160,7 @@ def end_all_processes() -> None:
     if _server._forkserver_pid is not None:
         os.kill(_server._forkserver_pid, signal.SIGKILL)  # this process adopts its children
         _server._forkserver_pid = None
-    tracker: Any = resource_tracker._resource_tracker
-    process_tree.end_descendants(LINGER_S, spare=[tracker._pid])  # it ends with this process
+    process_tree.end_descendants(LINGER_S, spare=[_tracker._pid])  # it ends with this process
 
 
 def leave_fork_server() -> None:
