@@ -39,6 +39,25 @@ def run(composed: DictConfig) -> float | None:
         sys.exit(_report(_STOPPED, code) if _remove_unused(composed) else code)
 
 
+def _has_samplers_and_no_own_class(composed: DictConfig) -> bool:
+    """Whether samplers are needed, and checking the settings imports no module of the user's."""
+    from omegaconf import OmegaConf
+
+    def value(key: str) -> object:
+        return OmegaConf.select(composed, key, throw_on_resolution_failure=False)
+
+    own = any(":" in str(value(key)) for key in ("algo.name", "net.name"))
+    return value("sampler.name") == "process" and not value("callbacks") and not own
+
+
+def _forked_from_walle(launcher: DictConfig) -> bool:
+    """Whether the launcher imported for its jobs what walle needs, and nothing else."""
+    here = Path(__file__)
+    commands = (here, here.with_name("__main__.py"), Path(sys.executable).with_name("walle"))
+    main = getattr(sys.modules["__main__"], "__file__", None)
+    return launcher.get("preload") == ["walle.training"] and Path(main or "") in commands
+
+
 def _remove_unused(composed: DictConfig) -> bool:
     """Removes the directory of a new run that has not begun; returns whether it is gone."""
     from hydra.core.hydra_config import HydraConfig
@@ -75,8 +94,9 @@ def _run(composed: DictConfig) -> float | None:
         # Unresolved, so that references such as ${oc.env:TOKEN} stay in what is stored.
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
         if composed.resume is None:
-            if OmegaConf.select(composed, "sampler.name") == "process":
-                start_fork_server(launched=launched)  # imports torch in parallel to `validate`
+            if _has_samplers_and_no_own_class(composed):
+                # It imports torch in parallel to `validate`.
+                start_fork_server(loaded=launched and _forked_from_walle(hydra.launcher))
             # Not the working directory, which `hydra.job.chdir` changes.
             config = validate(composed, hydra.runtime.cwd)
         else:

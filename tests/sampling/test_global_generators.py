@@ -1,8 +1,11 @@
 """Environments that draw from `random`, NumPy's or torch's global generator."""
 
 import json
+import os
 import random
 import signal
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 
@@ -130,3 +133,56 @@ def test_a_video_shows_the_evaluated_episode_and_keeps_the_callers_generators(ru
     assert states() == before
     assert totals[:8] == totals[8:]
     assert totals[7] == walle.evaluate(policy, episodes=1, seed=3).returns[0]
+
+
+OWN = """
+import os
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+
+NUMBER, FILE = np.random.default_rng().integers(2**62), open(__file__)
+
+
+class Own(gym.Env):
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        if "WALLE_WORKER" in os.environ:
+            server = Path(f"/proc/{os.getppid()}/cmdline").read_text()
+            words = os.getpid(), NUMBER, repr(FILE.readline()), "multiprocessing" in server
+            with open(os.environ["NUMBERS"], "a") as numbers:
+                print(*words, file=numbers)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+def make() -> gym.Env:
+    return Own()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preload", ["walle.training", "walle.training,own"])
+def test_each_sampler_of_a_sweep_imports_its_environment_anew(tmp_path, preload):
+    """Samplers fork from their job, but not where the jobs have one generator and one file."""
+    (tmp_path / "own.py").write_text(OWN)
+    words = ["-m", "seed=0,1", "sampler.n=2", "env=gym", "env.id=own:make", "batch_size=64"]
+    words += ["total_steps=64", "sampler.lanes=4", "algo.minibatch_size=64", "algo.compile=false"]
+    words += ["eval.episodes=0", f"hydra.launcher.preload=[{preload}]"]
+    ran = subprocess.run(
+        [sys.executable, "-m", "walle.run", *words, "hydra.launcher.check_cores=false"],
+        cwd=tmp_path,
+        env=os.environ | {"NUMBERS": str(tmp_path / "numbers"), "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    rows = [line.split() for line in (tmp_path / "numbers").read_text().splitlines()]
+    first = {pid: rest for pid, *rest in reversed(rows)}
+    assert len({number for number, _, _ in first.values()}) == len(first) == 4
+    assert {tuple(rest) for _, *rest in first.values()} == {(repr("\n"), str("own" in preload))}

@@ -84,17 +84,18 @@ def command(pid):
 def look(link, agent, path):
     descriptors = [f"/proc/self/fd/{number}" for number in range(64)]
     files = [os.readlink(each) for each in descriptors if os.path.exists(each)]
+    logging.getLogger("own").info("unheard")
     logging.getLogger("own").warning("heard")
     unlocked = forkserver._server._lock.acquire(blocking=False)
     link.send([command(os.getpid()) == command(agent), path in files, unlocked])
 
 if __name__ == "__main__":
     path = os.path.abspath("log")
-    logging.basicConfig(filename=path)
+    logging.basicConfig(filename=path, level=logging.INFO)
     forkserver.keep_processes()
     atexit.register(print, "the job's end")
     print("the job's start:", end=" ")
-    forkserver.start_fork_server(for_workers=False, launched=sys.argv[1] == "launched")
+    forkserver.start_fork_server(for_workers=False, loaded=sys.argv[1] == "loaded")
     ours, theirs = Pipe()
     worker = Worker("sampler-0", look, (theirs, os.getpid(), path))
     print(*ours.recv(), forkserver.fork_server())
@@ -103,9 +104,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("word", ["launched", "typed"])
-def test_a_job_forks_a_server_that_has_nothing_of_the_job_but_its_modules(tmp_path, word):
-    limits = dict.fromkeys(forkserver.THREAD_VARIABLES, "1")
+@pytest.mark.parametrize(("word", "threads"), [("loaded", "1"), ("loaded", "2"), ("new", "1")])
+def test_a_job_forks_a_server_that_has_its_modules_and_nothing_else(tmp_path, word, threads):
+    limits = dict.fromkeys(forkserver.THREAD_VARIABLES, threads)
     (tmp_path / "job.py").write_text(JOB)
     ran = subprocess.run(
         [sys.executable, "job.py", word],
@@ -118,7 +119,7 @@ def test_a_job_forks_a_server_that_has_nothing_of_the_job_but_its_modules(tmp_pa
     start, end = ran.stdout.splitlines()
     words = start.split()
     assert words[:3] == ["the", "job's", "start:"], ran.stderr
-    assert words[3:6] == [str(word == "launched"), "False", "True"]
+    assert words[3:6] == [str((word, threads) == ("loaded", "1")), "False", "True"]
     assert not psutil.pid_exists(int(words[6]))
     assert end == "the job's end"
     assert ((tmp_path / "log").read_text(), ran.stderr) == ("", "heard\n")

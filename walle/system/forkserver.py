@@ -51,12 +51,12 @@ def keep_processes() -> None:
     atexit.register(end_all_processes)
 
 
-def start_fork_server(*, for_workers: bool = True, launched: bool = False) -> Any:
+def start_fork_server(*, for_workers: bool = True, loaded: bool = False) -> Any:
     """Starts a server that has torch and MuJoCo loaded: a sampler forks from it in milliseconds.
 
     Started early, it loads them while this process does its own imports. A second call only
-    returns the context for processes of the server. A job of a sweep was itself forked from a
-    process that has loaded them: with `launched`, the server is a fork of the job if it can be.
+    returns the context for processes of the server. `loaded` says that this process has loaded them
+    already, and no module of the user's: then the server is a fork of it, if its limits allow that.
 
     The server and its samplers get their thread limits before they import anything, and never see
     the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
@@ -76,11 +76,13 @@ def start_fork_server(*, for_workers: bool = True, launched: bool = False) -> An
             if len(str(directory.path)) <= _LONGEST_PATH:
                 settings["tempdir"] = str(directory.path)
                 _kept.append(directory)
-    variables = dict.fromkeys(THREAD_VARIABLES, "1") | {AGENT: str(os.getpid())}
-    with environment(variables), blocked_signals(*FOR_AGENT):
+    limits = dict.fromkeys(THREAD_VARIABLES, "1")
+    limited = all(os.environ.get(name) == limit for name, limit in limits.items())
+    forks = loaded and limited and len(os.listdir("/proc/self/task")) == 1  # threads
+    with environment(limits | {AGENT: str(os.getpid())}), blocked_signals(*FOR_AGENT):
         spawn = _util.spawnv_passfds
         try:
-            if launched and _may_fork():
+            if forks:
                 _util.spawnv_passfds = _fork
             forkserver.ensure_running()
         finally:
@@ -88,17 +90,11 @@ def start_fork_server(*, for_workers: bool = True, launched: bool = False) -> An
     return context
 
 
-def _may_fork() -> bool:
-    """Whether this process has loaded torch, with the samplers' limits, and has one thread."""
-    limited = all(os.environ.get(name) == "1" for name in THREAD_VARIABLES)
-    return "torch" in sys.modules and limited and len(os.listdir("/proc/self/task")) == 1
-
-
 def _fork(_: Any, arguments: Sequence[Any], pass_fds: Collection[int]) -> int:
     """Runs Python's command for a fork server in a fork of this process; returns its process id.
 
     The server gets what it would have as a new process: of this one's open files only `pass_fds`,
-    and none of its handlers of log messages.
+    and none of its handlers of log messages. The caller's stack is never returned to.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -106,8 +102,9 @@ def _fork(_: Any, arguments: Sequence[Any], pass_fds: Collection[int]) -> int:
     if pid:
         return pid
     try:
-        logging.shutdown()
-        logging.root.handlers.clear()
+        for name in (None, *logging.root.manager.loggerDict):
+            logging.getLogger(name).handlers.clear()
+        logging.root.setLevel(logging.WARNING)
         for descriptor in set(map(int, os.listdir("/proc/self/fd"))) - {0, 1, 2, *pass_fds}:
             with suppress(OSError):  # that of the listing itself
                 os.close(descriptor)
@@ -115,12 +112,13 @@ def _fork(_: Any, arguments: Sequence[Any], pass_fds: Collection[int]) -> int:
             state.__init__()
         del os.environ[AGENT]
         _become_fork_server(agent)
-        exec(arguments[-1], {})  # raises SystemExit when the agent has ended
-    except Exception:  # noqa: BLE001  shown as by a new process
+        with suppress(SystemExit):  # the agent has ended
+            exec(arguments[-1], {})
+        _end_server(os.getpid())
+    except BaseException:  # noqa: BLE001  shown as by a new process
         sys.excepthook(*sys.exc_info())
     finally:
-        _end_server(os.getpid())
-    return 0
+        os._exit(1)
 
 
 def fork_server() -> int:
