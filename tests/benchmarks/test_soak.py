@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.timeout(900)
 def test_twenty_kills(tmp_path):
     command = [sys.executable, str(ROOT / "benchmarks" / "soak.py"), "--kills", "20"]
+    command += ["total_steps=8192", "eval.every=3072", "checkpoint.every=2048"]
     said = subprocess.run(
         [*command, "--json", "found.json"], cwd=tmp_path, capture_output=True, text=True
     )
