@@ -363,6 +363,29 @@ def test_a_resumed_run_loads_what_its_workers_need_while_hydra_composes(
     assert began == (["keep", "server"] if early else [])
 
 
+@pytest.mark.parametrize(
+    ("typed", "early"),
+    [
+        ("sampler.n=1", True),
+        ("sampler=serial", False),
+        ("callbacks=[own:Own]", False),  # whose module may set variables for the samplers
+        ("algo.name=own:Own", False),
+        ("net.name=own:Own", False),
+        ("sampler.name=${oops}", False),
+    ],
+)
+def test_the_samplers_server_is_started_before_the_settings_are_checked(
+    command, monkeypatch, typed, early
+):
+    began = []
+    monkeypatch.setattr("walle.system.forkserver.keep_processes", lambda: None)
+    monkeypatch.setattr(forkserver, "start_fork_server", lambda **_: began.append("server"))
+    with pytest.raises(SystemExit):
+        command(typed, "total_steps=0")  # is refused
+    assert began == (["server"] if early else [])
+    assert not os.path.exists("outputs")
+
+
 @pytest.mark.parametrize("flag", ["--version", "--help"])
 def test_walle_itself_answers(command, capsys, flag):
     command(flag)

@@ -50,6 +50,18 @@ def test_one_process_marks_its_processes_once_and_a_fork_of_it_again(monkeypatch
     assert registered == [forkserver.end_all_processes]
 
 
+def python(directory, environ, *arguments):
+    """Runs Python in that directory, with these variables added to the environment."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=os.environ | environ,
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def test_without_a_private_directory(tmp_path):
     """Others may change both HOME and TMPDIR; multiprocessing then makes a directory of its own."""
     for name in ("h", "t"):  # the path of a socket has at most 108 characters
@@ -61,13 +73,7 @@ def test_without_a_private_directory(tmp_path):
         "XDG_CACHE_HOME": "",
     }
     start = "from walle.system.forkserver import *; start_fork_server(for_workers=False)"
-    ran = subprocess.run(
-        [sys.executable, "-c", start],
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = python(tmp_path, environ, "-c", start)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
@@ -108,14 +114,7 @@ if __name__ == "__main__":
 def test_a_job_forks_a_server_that_has_its_modules_and_nothing_else(tmp_path, word, threads):
     limits = dict.fromkeys(forkserver.THREAD_VARIABLES, threads)
     (tmp_path / "job.py").write_text(JOB)
-    ran = subprocess.run(
-        [sys.executable, "job.py", word],
-        env=os.environ | limits,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = python(tmp_path, limits, "job.py", word)
     start, end = ran.stdout.splitlines()
     words = start.split()
     assert words[:3] == ["the", "job's", "start:"], ran.stderr

@@ -56,7 +56,7 @@ def start_fork_server(*, for_workers: bool = True, loaded: bool = False) -> Any:
 
     Started early, it loads them while this process does its own imports. A second call only
     returns the context for processes of the server. `loaded` says that this process has loaded them
-    already, and no module of the user's: then the server is a fork of it, if its limits allow that.
+    and no module of the user's; the server is then a fork of it, unless its thread limits differ.
 
     The server and its samplers get their thread limits before they import anything, and never see
     the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
@@ -94,7 +94,7 @@ def _fork(_: Any, arguments: Sequence[Any], pass_fds: Collection[int]) -> int:
     """Runs Python's command for a fork server in a fork of this process; returns its process id.
 
     The server gets what it would have as a new process: of this one's open files only `pass_fds`,
-    and none of its handlers of log messages. The caller's stack is never returned to.
+    and none of its handlers of log messages. In the server, this function never returns.
     """
     sys.stdout.flush()
     sys.stderr.flush()
