@@ -35,6 +35,13 @@ def test_ppo_clip_has_a_finite_gradient_where_the_ratio_overflows():
     assert log_prob.grad.tolist() == [0.0, -0.5]
 
 
+def test_ppo_kl_has_a_finite_gradient_where_the_ratio_overflows():
+    log_prob = torch.tensor([100.0, 0.0], requires_grad=True)
+    loss, _ = losses.ppo_kl(log_prob, vec(0, 0), vec(-1, 1), vec(0, 0), 1.0, 50.0, 0.003)
+    loss.backward()
+    assert log_prob.grad.tolist() == [0.0, -0.5]
+
+
 def test_ppo_kl_by_hand():
     # mean kl 0.01 with target 0.003: the excess over 0.006 is 0.004
     loss, info = losses.ppo_kl(vec(0, 0), vec(0, 0), vec(1, 3), vec(0.02, 0.0), 2.0, 50.0, 0.003)

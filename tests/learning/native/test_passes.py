@@ -245,6 +245,18 @@ def test_what_is_no_number_reaches_the_parameters(field, correction):
     assert improved(algorithm, experience).result.vector.isnan().any()
 
 
+def test_a_ratio_that_overflows_gives_the_numbers_of_eager_steps():
+    algorithm, rollout = trained(0, *SMALL, "algo.target_kl=null", "algo.compile=true")
+    experience = round_of(rollout, algorithm).experience
+    experience.log_prob[3, 4], experience.reward[3, 4] = -1000, -100
+    start = algorithm.vector, AdamState.zeros_like(algorithm.vector), experience
+    eager = algorithm.improve(*start, **(PASSES | {"minibatch_size": 512})).result.vector
+    algorithm.warm_up()
+    found = improved(algorithm, experience, minibatch_size=512).result.vector
+    assert eager.isfinite().all()
+    torch.testing.assert_close(found, eager, atol=2e-5, rtol=0)
+
+
 def test_a_signal_while_a_learner_waits_is_heard():
     algorithm, rollout = trained(0, *SMALL, "learner.shards=2", "algo.compile=true")
     experience = round_of(rollout, algorithm).experience

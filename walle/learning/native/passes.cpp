@@ -358,17 +358,19 @@ class Passes {
     } else {
       const Vector log_ratio =
           only(there, now.log_prob - batch.column(batch.rows.log_prob, first, count));
-      const Vector ratio = exp(log_ratio), clipped = clamp(ratio, 1 - loss_.clip, 1 + loss_.clip);
+      const IntVector is_too_large = log_ratio > LOG_LARGEST;
+      const Vector ratio = exp(is_too_large ? broadcast(LOG_LARGEST) : log_ratio);
+      const Vector clipped = clamp(ratio, 1 - loss_.clip, 1 + loss_.clip);
+      slope = is_too_large ? Vector{} : -ratio * advantage * weight;
       if (loss_.objective == CLIP) {
         const IntVector is_clipped = clipped * advantage < ratio * advantage;  // not where NaN
         const Vector change = ratio - 1.0f, one = broadcast(1.0f);
-        slope = is_clipped ? Vector{} : -ratio * advantage * weight;
+        slope = is_clipped ? Vector{} : slope;
         numbers[KL] += change - log_ratio;
         numbers[CLIP_FRACTION] +=
             (change > loss_.clip) | (change < -loss_.clip) ? one : Vector{};
         numbers[POLICY_LOSS] -= (is_clipped ? clipped : ratio) * advantage;
       } else {
-        slope = -ratio * advantage * weight;
         numbers[KL] += only(there, now.kl);
         numbers[POLICY_LOSS] -= ratio * advantage;
       }

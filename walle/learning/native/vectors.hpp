@@ -114,6 +114,8 @@ inline Vector tanh(Vector x) {
   return quotient(x * (p + 1.0f), q + 1.0f);
 }
 
+constexpr float LOG_LARGEST = 88.0f;  // whose exponential is just finite
+
 // Exact to 2e-7 of the result (Moshier's Cephes, expf): 2ⁿ times a polynomial of the remainder. The
 // result is that of -87, nearly the smallest float, below -87, and infinity above 88.
 inline Vector exp(Vector x) {
@@ -128,7 +130,7 @@ inline Vector exp(Vector x) {
   p = p * r + 5.0000001201e-1f;
   const IntVector power = (IntVector(shifted) - 0x4b400000 + 127) << 23;
   const Vector result = (p * r * r + r + 1.0f) * Vector(power);
-  return x > 88.0f ? broadcast(INFINITY) : result;
+  return x > LOG_LARGEST ? broadcast(INFINITY) : result;
 }
 
 // Half of a step of `transpose`, which swaps blocks of HALF lanes between two rows.
