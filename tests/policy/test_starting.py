@@ -103,6 +103,8 @@ NAMES = {  # as the line lists them, and the entries of the state; in `tensors` 
 def test_networks_and_normalisers_are_taken_and_the_rest_is_new(parent, name):
     directory = parent(name) / "checkpoints" / "last.pt"
     before = checkpoint.load(directory)["algorithm"]
+    if name == "ppo":  # the schedule of its noise begins again
+        before["vector"][before["vector"] == -1.0] = -0.5
     lanes = () if name == "gru" else ("sampler.lanes=2",)  # another number
     found, line = start(directory, *RUNS[name], *lanes, "seed=9", "algo.gamma=0.5")
     new = dict(leaves(found))

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -155,6 +155,12 @@ class PPO(OnPolicyActorCritic):
         )
         self.set_noise(self.env_steps + rollout.env_steps)
         return {**metrics, "gradient_steps": gradient_steps}
+
+    def start_from(self, state: dict[str, Any]) -> str:
+        """See `OnPolicy.start_from`; the schedule of the noise begins again."""
+        names = super().start_from(state)
+        self.set_noise(self.env_steps)
+        return names
 
     def set_noise(self, env_steps: int) -> None:
         """Sets the noise's size if it is not learned (LinearAnneal in table 4 of the paper)."""
