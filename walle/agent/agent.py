@@ -50,9 +50,8 @@ class Agent:
     iteration: int = 0  # number of the last round that was learned from
 
     def __post_init__(self) -> None:
-        """Starts with version 0 of the policy."""
+        """Starts with version 0 of the policy; each iteration makes the next."""
         self._published_ns = 0
-        self._version = 0
         self._live: deque[PolicySnapshot] = deque(maxlen=self.lag.depth)
         self._first_iteration = 1
         self._state_to_save: Callable[[], dict[str, Any] | None] = self.state_dict
@@ -131,7 +130,7 @@ class Agent:
         # An iteration counts completely or not at all. After an error `run` saves the state from
         # before the iteration, or nothing if that was not kept; the last checkpoint then remains.
         self._state_to_save = lambda: before
-        lag = self._version - round_.rollout.policy_version
+        lag = self.iteration - round_.rollout.policy_version
         start_ns = self.timer.switch("update")
         with self.sampling.busy(), signals.breaking_off() if self._is_long else nullcontext():
             for rollout in round_.dropped or ():
@@ -158,14 +157,12 @@ class Agent:
             first = self.iteration == self._first_iteration
             start_ns = round_.began_ns if first else self._published_ns
             collect_s = [(round_.last_sent_ns - start_ns) * 1e-9]
-        version = self._version
-        self._version += 1
         snapshot = self._next_snapshot()
         seconds = self.timer.take()
         self._publish(snapshot)
         self.timer.switch("log")
         iteration = Iteration(
-            self.iteration, self.env_steps, round_, version, lag, collect_s, seconds, metrics
+            self.iteration, self.env_steps, round_, lag, collect_s, seconds, metrics
         )
         self.recorder.iteration(iteration, self.timer.spans())
         self._state_to_save = self.state_dict
@@ -186,7 +183,7 @@ class Agent:
 
     def _next_snapshot(self) -> PolicySnapshot:
         self.timer.switch("publish")
-        snapshot = self.algorithm.snapshot()._replace(version=self._version)
+        snapshot = self.algorithm.snapshot()._replace(version=self.iteration)
         return snapshot if self.quota is None else self.quota(snapshot)
 
     def _publish(self, snapshot: PolicySnapshot) -> None:
@@ -240,10 +237,9 @@ class Agent:
         """The part of the state that acting needs; both kinds of checkpoint have it."""
         return {
             "algorithm": self.algorithm.state_dict(),
-            "snapshot": self.algorithm.snapshot()._replace(version=self._version),
+            "snapshot": self.algorithm.snapshot()._replace(version=self.iteration),
             "env_steps": self.env_steps,
             "iteration": self.iteration,
-            "return_mean": self.recorder.tracker.return_mean,
         }
 
     def state_dict(self) -> dict[str, Any]:
@@ -253,7 +249,6 @@ class Agent:
             "best": self.best,
             "evaluations": self._evaluations,
             "evaluation_is_due": self._is_unfinished,
-            "version": self._version,
             "live": list(self._live),
             "lanes": self.sampling.lanes.state_dict(),
             "quota": self.quota and self.quota.state_dict(),
@@ -271,7 +266,6 @@ class Agent:
             self.quota.load_state_dict(state["quota"])
         self.best, self._evaluations = state["best"], state["evaluations"]
         self._is_unfinished = state["evaluation_is_due"]
-        self._version = state["version"]
         self._live.extend(PolicySnapshot.loaded(fields) for fields in state["live"])
         self.env_steps, self.iteration = state["env_steps"], state["iteration"]
         self._evaluated_at = self.env_steps

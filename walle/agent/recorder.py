@@ -141,8 +141,7 @@ class Iteration(NamedTuple):
     number: int  # the iteration's number, from 1
     env_steps: int  # environment steps learned from so far, including this iteration
     round: Round  # the experience
-    version: int  # the policy's version before the update
-    lag: IntArray  # [L] the lag of each lane's policy behind `version`
+    lag: IntArray  # [L] the lag of each lane's policy behind the one that the update began with
     # seconds of collection: in lock-step, from publication to the last rollout; else each rollout's
     collect_s: Sequence[float]
     seconds: dict[str, float]  # seconds of each of the agent's sections
@@ -227,7 +226,7 @@ class Recorder:
             "wall_s": wall_s,
             **durations(seconds, iteration.collect_s, lock_step=self.lock_step),
             "env_steps_per_s": round_.rollout.env_steps / sum(seconds.values()),
-            "policy_version": iteration.version,
+            "policy_version": iteration.number - 1,
             "lag_mean": float(iteration.lag.mean()),
             "lag_max": int(iteration.lag.max()),
             "faults": round_.faults,
