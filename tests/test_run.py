@@ -324,6 +324,8 @@ def test_noise_falls_only_where_actions_are_continuous():
     box, two = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
     assert "rate and noise now" in training.schedule_change(before, config, box)[0]
     assert "noise" not in "".join(training.schedule_change(before, config, two))
+    state = compose(["total_steps=2000", "net.scale=state"])
+    assert "noise" not in "".join(training.schedule_change(before, state, box))
 
 
 def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):

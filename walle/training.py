@@ -223,7 +223,7 @@ class Training:
             "live": [snapshot] * len(resumed["live"]),
             "lanes": [{"round": 0}] * len(resumed["lanes"]),
             "recorder": {"tracker": tracker.state_dict(), "eval_mean": None, "lengths": lengths},
-            **dict.fromkeys(("iteration", "version", "evaluations"), 0),
+            **dict.fromkeys(("iteration", "evaluations"), 0),
             "evaluation_is_due": False,
             "best": resumed.get("best") and 0.0,  # None before the first evaluation
             "replay": None if algorithm.replay is None else {"inserted": 0, "size": 0},
@@ -535,7 +535,8 @@ def schedule_change(before: dict[str, Any], config: Config, space: Any) -> list[
     falls = {
         "learning rate": algo.get("schedule") == "linear",
         "exploration": "exploration_fraction" in algo,
-        "noise": algo.get("log_std_end") is not None and isinstance(space, gym.spaces.Box),
+        "noise": algo.get("log_std_end") is not None
+        and NetSettings.of(config.net).has_log_std(space),
     }
     names = " and ".join(name for name in falls if falls[name])
     line = f"the schedule of {names} now ends at {now:,} steps instead of {was:,}"

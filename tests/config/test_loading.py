@@ -90,6 +90,8 @@ def test_slow_passes_its_step_on():
             r"longer a setting: use algo.gae_lambda=1",
         ),
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
+        (["algo=xqc", "schedule_steps=5000"], r"learning_starts=5000 .* 0 from the first update"),
+        (["algo=pqn", "env=cartpole", "net.scale=state"], r"algo=pqn, which has another kind of p"),
         (
             ["algo=a3c", "sampler=serial"],
             r"algo=a3c cannot run with sampler=serial: .* use algo=a2c; use sampler.max_lag=null$",

@@ -55,6 +55,13 @@ def checked(config: Config) -> Config:
             f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "
             "act at random and never learn; use a smaller algo.learning_starts, or more total_steps"
         )
+    ends = config.schedule_steps
+    if getattr(config.algo, "schedule", None) == "linear" and ends is not None and starts >= ends:
+        raise ConfigError(
+            f"algo.learning_starts={starts} with schedule_steps={ends}: the learning rate would be "
+            "0 from the first update on; use a smaller algo.learning_starts, more schedule_steps, "
+            "or algo.schedule=constant"
+        )
     config = _checked_learners(_checked_sampler(config))
     _check_mode(config)
     _check_net(config)
@@ -281,7 +288,7 @@ def check_allowed(algorithm: str, mode: str) -> None:
 def _check_net(config: Config) -> None:
     name, net = config.algo.name, config.net
     capabilities = algos.load(name).capabilities
-    if capabilities.replay and net.scale != "constant":
+    if getattr(algos.load(name), "kind", "stochastic") != "stochastic" and net.scale != "constant":
         raise ConfigError(
             f"net.scale={net.scale} with algo={name}, which has another kind of policy; use "
             "net.scale=constant"
