@@ -97,6 +97,16 @@ def test_a_number_of_seeds_begins_at_seed(search):
     assert [seed for *_, seed in made.jobs] == [5, 6]
 
 
+def test_params_with_one_value_decide_as_on_the_command_line(search, tmp_path):
+    fixed = "seed: 11, objective: wall_s"
+    (tmp_path / "config.yaml").write_text(f"{CONFIG}  sweeper: {{params: {{{fixed}}}}}\n")
+    grid = ("x=1,2", "hydra.sweeper.n_trials=2", "hydra.sweeper.sampler=grid")
+    made = search(*grid, "hydra.sweeper.seeds=2", function=lambda cfg: cfg.x)
+    assert {seed for *_, seed in made.jobs} == {11, 12}
+    best = yaml.safe_load((tmp_path / "out" / "optimization_results.yaml").read_text())
+    assert best["best_params"] == {"x": 1}  # the fastest
+
+
 @pytest.mark.slow
 def test_the_best_settings_are_an_experiment(search, tmp_path):
     space = ("group=a,b", "n=3", "x=0,3", "hydra.sweeper.sampler=grid")

@@ -90,8 +90,10 @@ class Search:
             check_bounds(settings, "hydra.sweeper")
             parser = OverridesParser.create(config_loader=context.config_loader)
             self._space = space = read_space(settings.params, arguments, parser)
-            self._seeds = read_seeds(settings, space, config)
-            check_optimizers(settings, space, self._launcher, config)
+            # With the fixed settings of `hydra.sweeper.params`, which `config` lacks.
+            settled = compose(context, config, space.overrides(next(space.ends())), ()).config
+            self._seeds = read_seeds(settings, space, settled)
+            check_optimizers(settings, space, self._launcher, settled)
             check_ends(context, config, space, prunes=settings.pruner is not None)
             if config.hydra.launcher.get("dry_run"):  # the plan of the first trial
                 for key, written in space.written.items():
@@ -102,14 +104,14 @@ class Search:
                 OmegaConf.save(config, self._sweep / "multirun.yaml")
                 ignored = ("name", *(config.hydra.launcher.get("hash_ignore") or ()))
                 fixed = [kept for kept in space.fixed if kept.partition("=")[0] not in ignored]
-                objective = config.get("objective")
+                objective = settled.get("objective")
                 usual = "minimize" if objective == "wall_s" else "maximize"
                 search = {
                     "space": space.written,
                     "fixed": sorted(fixed),
                     "seeds": self._seeds,
                     "objective": objective,
-                    "every": OmegaConf.select(config, "eval.every"),
+                    "every": OmegaConf.select(settled, "eval.every"),
                 }
                 direction, values = settings.direction or usual, space.distributions
                 self._study = Study(
