@@ -1,5 +1,7 @@
 """Optuna's samplers and pruners by their names."""
 
+from contextlib import suppress
+
 import optuna
 import pytest
 from optuna.distributions import FloatDistribution, IntDistribution
@@ -21,9 +23,23 @@ def test_every_sampler_finds_values(name):
     assert len({each.params["x"] for each in study.trials}) == len(study.trials)
 
 
-def test_a_grid_needs_an_end():
-    with pytest.raises(ConfigError, match="an interval for x"):
-        make_sampler("grid", 0, 0, SPACE)
+@pytest.mark.parametrize("name", ["grid", "bruteforce"])
+def test_what_tries_every_value_needs_an_end(name):
+    with pytest.raises(ConfigError, match=f"sampler={name} with an interval for x"):
+        make_sampler(name, 0, 0, SPACE)
+
+
+@pytest.mark.parametrize("name", ["grid", "bruteforce"])
+def test_every_value_is_tried_as_written(name):
+    space = {"x": FloatDistribution(0, 0.9, step=0.3), "n": IntDistribution(1, 2, log=True)}
+    study = optuna.create_study()
+    for number in range(8):
+        study.sampler = make_sampler(name, 0, number, space)
+        trial = study.ask(space)
+        with suppress(RuntimeError):  # raised by the last value of a sampler that stops a study
+            study.tell(trial, 0.0)
+    tried = sorted((trial.params["x"], trial.params["n"]) for trial in study.trials)
+    assert tried == [(x, n) for x in (0, 0.3, 0.6, 0.9) for n in (1, 2)]
 
 
 def test_a_trial_draws_by_its_number_alone():

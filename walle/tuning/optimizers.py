@@ -7,6 +7,7 @@ import inspect
 import statistics
 import warnings
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,10 @@ def make_sampler(
     """
     sampler, options = _class(setting, "sampler")
     parameters = inspect.signature(sampler).parameters
-    if "search_space" in parameters and "search_space" not in options:
-        options["search_space"] = {key: _all_values(key, values) for key, values in space.items()}
+    takes_values = "search_space" in parameters and "search_space" not in options
+    if takes_values or issubclass(sampler, optuna.samplers.BruteForceSampler):
+        every = {key: _all_values(setting, key, values) for key, values in space.items()}
+        options |= {"search_space": every} if takes_values else {}
     if "seed" in parameters:
         base = options.get("seed", seed)
         if base is not None and sampler.__name__ not in ONE_SEQUENCE:
@@ -108,18 +111,18 @@ def _made(made: type[Any], options: dict[str, Any], shown: str) -> Any:
         raise ConfigError(f"{shown}: {error}; options are given as in {form}") from error
 
 
-def _all_values(key: str, values: BaseDistribution) -> list[Any]:
-    """All values of a setting, for a grid."""
+def _all_values(sampler: Any, key: str, values: BaseDistribution) -> list[Any]:
+    """All values of a setting, for a sampler that tries each of them."""
     if isinstance(values, CategoricalDistribution):
         return list(values.choices)
-    if isinstance(values, IntDistribution) and not values.log:
+    if isinstance(values, IntDistribution):
         return list(range(values.low, values.high + 1, values.step))
     if isinstance(values, FloatDistribution) and values.step is not None:
-        count = round((values.high - values.low) / values.step) + 1
-        return [values.low + i * values.step for i in range(count)]
+        low, high, step = (Decimal(str(x)) for x in (values.low, values.high, values.step))
+        return [float(low + i * step) for i in range(int((high - low) / step) + 1)]
     raise ConfigError(
-        f"hydra.sweeper.sampler=grid with an interval for {key}, which has infinitely many values; "
-        "give choice(...) or range(...)"
+        f"hydra.sweeper.sampler={sampler} with an interval for {key}, which has infinitely many "
+        "values; give choice(...) or range(...)"
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     ChoiceSweep,
+    FloatRange,
     IntervalSweep,
     Override,
     Quote,
@@ -118,7 +120,11 @@ def _distribution(sweep: Sweep, *, log: bool) -> BaseDistribution:
             return IntDistribution(low, high, log=log)
         return FloatDistribution(float(low), float(high), log=log)
     if isinstance(sweep, RangeSweep):
-        values = sorted(sweep.range())
+        numbers = sweep.range()
+        if isinstance(numbers, FloatRange):  # of decimals as written: binary ones pass the end
+            ends = sweep.start, sweep.stop, sweep.step
+            numbers = FloatRange(*(Decimal(str(number)) for number in ends))
+        values = sorted(numbers)
         if not values:
             raise ValueError("it is empty; the end is not part of a range, as in range(1,4)")
         low, high, step = values[0], values[-1], abs(sweep.step)
