@@ -155,7 +155,12 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
     for names in labels.learnt_alike(sweep, sweep.iterations, learnt, runs_of):
         line = lines[names[0]]
         whole = names == [name for name in lines if lines[name] == line]  # at every value of `by`
-        entries[line if line and whole else labels.identical_label(names)] = named[names[0]]
+        entry = named[names[0]]
+        if len(names) > 1:
+            for task in {*tasks.values()}:
+                every = chain(*(named[name][task] for name in names))
+                entry[task] = labels.one_per_seed(sweep, sweep.iterations, every)
+        entries[line if line and whole else labels.identical_label(names)] = entry
     return entries
 
 

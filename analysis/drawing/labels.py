@@ -80,8 +80,6 @@ def groups(sweep: Sweep, by: str | None) -> Groups:
 def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
     """Like `groups`, but merges groups of a task that learnt the same, with one run per seed."""
     separate = groups(sweep, by)
-    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
-    rows = frame["run"].value_counts()
     once: Groups = {}
     for task in dict.fromkeys(task for task, _ in separate):
         mine = {label.text: (label, runs) for (of, label), runs in separate.items() if of == task}
@@ -90,11 +88,17 @@ def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
             label, runs = mine[texts[0]]
             if len(texts) > 1:
                 label = Label(one_text(texts, list(mine)), same=tuple(texts))
-                every = [run for text in texts for run in mine[text][1]]
-                longest = sorted(every, key=lambda run: -rows.get(run, 0))
-                runs = list({seeds[run]: run for run in reversed(longest)}.values())
+                runs = one_per_seed(sweep, frame, (run for text in texts for run in mine[text][1]))
             once[task, label] = runs
     return once
+
+
+def one_per_seed(sweep: Sweep, frame: pd.DataFrame, runs: Iterable[str]) -> list[str]:
+    """Of each seed the run with the most rows in `frame`, the first of several."""
+    seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
+    rows = frame["run"].value_counts()
+    longest = sorted(runs, key=lambda run: -rows.get(run, 0))
+    return list({seeds[run]: run for run in reversed(longest)}.values())
 
 
 def one_text(together: Sequence[str], every: Sequence[str]) -> str:

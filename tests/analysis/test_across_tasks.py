@@ -112,6 +112,18 @@ def test_what_learnt_the_same_is_one_entry(tmp_path: Path) -> None:
     assert any("Identical" in text for text in study.sentences)
 
 
+def test_a_merged_entry_has_the_runs_of_all(tmp_path: Path) -> None:
+    """One sampler was run on one task with one seed, two samplers on the rest."""
+    jobs = [Job(env="A-v0")]
+    jobs += [Job(n=2, env=env, seed=seed) for env in ("A-v0", "Bb-v0") for seed in range(3)]
+    root = write_sweep(tmp_path / "s", jobs)
+    first = pd.read_csv(root / "0" / "iterations.csv")
+    set_columns(root / "1", return_mean=first["return_mean"])
+    study = across_tasks.study(load(root))
+    assert study.table["sampler.n"].tolist() == ["1; 2, identical"]
+    assert study.table["runs_per_task"].tolist() == [3]
+
+
 def test_labels_hold_what_differs_alone(tmp_path: Path) -> None:
     jobs = [Job(n=n, env=env, algo=a) for a in "ab" for n in (1, 4) for env in ("A-v0", "Bb-v0")]
     root = write_sweep(tmp_path / "s", jobs)
