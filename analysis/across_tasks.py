@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -26,7 +27,6 @@ from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import counted, joined, listed
 
-THRESHOLDS = np.linspace(0, 1.2, 121)
 FLAGS = {
     "-y": {
         "choices": ("eval", "training"),
@@ -44,6 +44,8 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
     tasks, matrices, source = score_matrices(sweep, by, y)
     named = set(matrices) - set(_design(sweep, by)["line"])  # entries that name a value of by
     figure, (left, right) = style.panels(2, height=2.6)
+    thresholds = np.linspace(min(0, *map(np.min, matrices.values())), 1.2, 121)
+    shares = partial(profile, thresholds=thresholds)
     rows = []
     for i, (name, matrix) in enumerate(matrices.items()):
         runs, dof = len(matrix), matrix.size - len(tasks)  # all tasks share one spread
@@ -52,11 +54,11 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
         interval = stats.Interval(float(stats.iqm(matrix)), *map(float, bounds))
         look, dots = style.look(i), stats.iqm(matrix, axis=1) if runs > 1 else ()
         style.point(left, i, interval, look, dots=dots)
-        profiles = stats.stratified_draws(matrix, profile, stats.generator())
+        profiles = stats.stratified_draws(matrix, shares, stats.generator())
         low, high = np.clip(stats.interval_bounds(profiles, runs, dof), 0, 100)
         label = f"{name} ({runs} seeds a task)"
-        right.plot(THRESHOLDS, profile(matrix), color=look.color, linestyle=look.dash, label=label)
-        right.fill_between(THRESHOLDS, low, high, color=look.color, alpha=0.2, linewidth=0)
+        right.plot(thresholds, shares(matrix), color=look.color, linestyle=look.dash, label=label)
+        right.fill_between(thresholds, low, high, color=look.color, alpha=0.2, linewidth=0)
         row = {by if named else "entry": name, "runs_per_task": runs, **interval.columns("iqm")}
         rows.append(row | {"mean": float(matrix.mean())})
     left.set_xticks(range(len(matrices)), list(matrices))
@@ -164,9 +166,9 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
     return entries
 
 
-def profile(matrix: stats.FloatArray) -> stats.FloatArray:
+def profile(matrix: stats.FloatArray, thresholds: stats.FloatArray) -> stats.FloatArray:
     """[thresholds]: the percentage of all scores that are at least the threshold."""
-    return np.asarray(100 * (matrix.ravel()[:, None] >= THRESHOLDS).mean(axis=0))
+    return np.asarray(100 * (matrix.ravel()[:, None] >= thresholds).mean(axis=0))
 
 
 if __name__ == "__main__":

@@ -294,9 +294,10 @@ def explain_hollow(axes: Axes, label: str = "more busy processes than cores") ->
 
 
 def from_zero(axes: Axes) -> None:
-    """Limits the y axis to between zero and a little above the highest point."""
-    together = axes.get_shared_y_axes().get_siblings(axes)
-    axes.set_ylim(0, max(other.dataLim.y1 for other in together) * 1.12)
+    """Limits the y axis to a little beyond its points, and to zero if none is on that side."""
+    limits = [other.dataLim for other in axes.get_shared_y_axes().get_siblings(axes)]
+    low, high = min(0, *(each.y0 for each in limits)), max(0, *(each.y1 for each in limits))
+    axes.set_ylim(low * 1.12, high * 1.12)
 
 
 def compact_axis(axes: Axes) -> None:

@@ -21,14 +21,22 @@ def test_scores_across_tasks_are_scaled_by_task(tasks_sweep: Path) -> None:
 
 
 def test_a_performance_profile_by_hand() -> None:
-    found = across_tasks.profile(np.array([[0.0, 0.5], [1.0, 1.5]]))
-    at = {
-        round(float(t), 2): share for t, share in zip(across_tasks.THRESHOLDS, found, strict=True)
-    }
-    assert at[0.0] == 100
-    assert at[0.5] == 75
-    assert at[0.75] == 50
-    assert at[1.2] == 25
+    scores = np.array([[0.0, 0.5], [1.0, 1.5]])
+    at = np.array([0.0, 0.5, 0.75, 1.2])
+    assert across_tasks.profile(scores, at).tolist() == [100, 75, 50, 25]
+
+
+def test_scores_below_zero_are_drawn(tmp_path: Path) -> None:
+    jobs = [Job(algo=algo, env=env) for algo in ("ppo", "a2c") for env in ("A-v0", "Bb-v0")]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number in (2, 3):
+        rows = pd.read_csv(root / str(number) / "iterations.csv")
+        set_columns(root / str(number), return_mean=-rows["return_mean"] / 2)
+    study = across_tasks.study(load(root), y="training")
+    left, right = study.figure.axes
+    lowest = study.table["iqm"].min()
+    assert left.get_ylim()[0] < lowest < 0
+    assert right.dataLim.x0 <= lowest
 
 
 def test_across_tasks_needs_tasks(tasks_sweep: Path, speedup_sweep: Path) -> None:
