@@ -549,9 +549,14 @@ def load(*paths: str | Path) -> Sweep:
     for run in runs:
         settings = sorted((k, v) for k, v in run.config.items() if k not in NAMES)
         alike.setdefault(tuple(settings), []).append(run)
-    for group in alike.values():
-        # Keeps a completed run, preferably one whose block the manifest names, else the first.
-        best = min(group, key=lambda run: (run.state != "completed", run.block == ""))
+
+    def rank(run: Run) -> tuple[bool, bool, bool, int]:
+        rows = (run.path / "iterations.csv").read_bytes().count(b"\n")
+        return run.state != "completed", run.state == "interrupted", run.block == "", -rows
+
+    for group in (runs for runs in alike.values() if len(runs) > 1):
+        # Keeps a completed run, preferably one whose block the manifest names, else the longest.
+        best = min(group, key=rank)
         reason = f"the settings and the seed of {best.name}: no repeat of it"
         for run in group:
             if run is not best:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.analysis.synthetic import Job, set_columns, write_sweep
+from tests.analysis.synthetic import Job, keep_rows, set_columns, write_sweep
 from walle.analysis import iteration_time, speedup
 from walle.analysis.drawing import labels
 from walle.analysis.drawing.labels import identical_groups, identical_label
@@ -63,9 +63,21 @@ def test_copies_of_a_run_count_once(tmp_path: Path) -> None:
     assert speedup.study(sweep).table["repeats"].tolist() == ["1 seed", "2 seeds"]
 
 
-def test_of_copies_the_completed_one_stays(tmp_path: Path) -> None:
-    jobs = [Job(state="interrupted"), Job(), Job(seed=1)]
-    sweep = load(write_sweep(tmp_path / "s", jobs))
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("interrupted", 30), ("completed", 3)),
+        (("interrupted", 30), ("running", 3)),
+        (("running", 3), ("running", 30)),  # the first was killed
+    ],
+)
+def test_of_copies_the_completed_or_else_the_longest_stays(
+    tmp_path: Path, first: tuple[str, int], second: tuple[str, int]
+) -> None:
+    root = write_sweep(tmp_path / "s", [Job(state=first[0]), Job(state=second[0]), Job(seed=1)])
+    for number, (_, rows) in enumerate((first, second)):
+        keep_rows(root / str(number), rows)
+    sweep = load(root)
     assert [run.name for run in sweep.runs] == ["1", "2"]
 
 
