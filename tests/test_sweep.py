@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -80,6 +82,24 @@ def test_index_is_rebuilt(sweep, capsys):
     assert "index.csv: 2 jobs" in capsys.readouterr().out
     with (sweep / "index.csv").open() as file:
         assert [row["state"] for row in csv.DictReader(file)] == ["running", "pending"]
+
+
+def test_a_sweep_that_may_only_be_read(sweep, capsys, monkeypatch):
+    opened = Path.open
+
+    def open_to_read(path, mode="r", *arguments, **settings):
+        if {*"wax+"} & {*mode}:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, mode, *arguments, **settings)
+
+    with locked(sweep, 0):
+        monkeypatch.setattr(Path, "open", open_to_read)
+        assert main(["status", str(sweep)]) == 0
+    assert "1 running, 1 pending" in capsys.readouterr().out
+    (sweep / "index.csv").mkdir()
+    assert main(["index", str(sweep)]) == 2
+    reason = f"cannot write {sweep}/index.csv: Is a directory"
+    assert capsys.readouterr().err == f"walle sweep: {reason}\n"
 
 
 def test_without_a_directory_the_newest_sweep_is_shown(sweep, tmp_path, capsys, monkeypatch):

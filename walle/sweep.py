@@ -95,8 +95,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 show_status(sweep)
             else:
                 print(f"{sweep / INDEX}: {len(write_index(sweep).jobs)} jobs")
-    except ValueError as error:
-        print(f"walle sweep: {error}", file=sys.stderr)
+    except (ValueError, OSError) as error:
+        text = str(error)
+        if isinstance(error, OSError) and parsed.command == "index":
+            text = f"cannot write {sweep / INDEX}: {error.strerror}"
+        print(f"walle sweep: {text}", file=sys.stderr)
         return 2
     return 0
 

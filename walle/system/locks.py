@@ -69,7 +69,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 def is_locked(path: Path) -> bool:
     """Whether a process on any machine that shares the file holds its lock exclusively."""
-    with suppress(FileNotFoundError), path.open("r+") as file:
+    with suppress(FileNotFoundError), path.open("rb") as file:
         return not try_lock(file.fileno(), shared=True)
     return False
 
