@@ -166,9 +166,13 @@ def answers(sweep: Sweep, by: str, warmup: int, finals: pd.DataFrame) -> list[st
             for part in ("collect" if by == "sampler.n" else "learn", "iteration"):
                 cells = wall_clock.measure_seconds(sweep, iterations, f"{part}_s", by)
                 for line, mine in groups.lines(cells).items():
-                    points = speedup.speedups(mine)
+                    points = [point for point in speedup.speedups(mine) if point.n != point.base]
+                    if not points:
+                        continue
                     most = max(points, key=lambda point: (not point.cell.oversubscribed, point.n))
-                    text = joined((f"Speedup of {by}={most.n:g} over {by}={most.base:g}", line))
+                    strained = "more busy processes than cores" * most.cell.oversubscribed
+                    text = f"Speedup of {by}={most.n:g} over {by}={most.base:g}"
+                    text = joined((text, line, strained))
                     texts.setdefault(text, []).append(f"{parts[part]} {most.speedup}")
     for task, rows in finals.groupby("task", sort=False) if not texts and len(finals) else ():
         column = "evaluation" if "evaluation" in rows.dropna(axis=1, how="all") else "training"

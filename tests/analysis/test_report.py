@@ -291,6 +291,18 @@ def test_the_answer_names_the_best_and_the_next(tmp_path: Path) -> None:
     assert text == "Best final score on x: 3 [0.5, 4] (b), next 2 [0.5, 4] (c)."
 
 
+def test_a_speedup_is_over_another_number_of_workers(tmp_path: Path) -> None:
+    few = [Job(n=n, seed=s, cores=1) for n in (1, 2, 4) for s in (0, 1)]
+    sweep = load(write_sweep(tmp_path / "few", few))
+    (text,) = report.answers(sweep, "sampler.n", 1, pd.DataFrame())
+    start = "Speedup of sampler.n=4 over sampler.n=1, more busy processes than cores: collection "
+    assert text.startswith(start)
+    lone = [Job(n=n, seed=s) for n in (1, 2) for s in (0, 1)] + [Job(algo="a2c")]
+    sweep = load(write_sweep(tmp_path / "lone", lone))
+    (text,) = report.answers(sweep, "sampler.n", 1, pd.DataFrame())
+    assert text.startswith("Speedup of sampler.n=2 over sampler.n=1, ppo: collection ")
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_watching_writes_the_page_until_the_launcher_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
