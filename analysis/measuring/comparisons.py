@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import product
-from typing import NamedTuple, TypeVar
+from itertools import permutations, product
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.groups import (
@@ -91,13 +94,25 @@ def question(sweep: Sweep, by: str | None) -> Question:
                 f"sweeps, or --by {' or '.join(varying) or 'KEY'}"
             )
         return Question(key, known[0], known[-1])
-    values = [value for text in asked.split(",") for value in known if str(value) == text]
-    if len(values) != 2 or values[0] == values[1] or asked.count(",") != 1:
+    pairs = list(permutations(known, 2))
+    same = [pair for pair in pairs if ",".join(map(str, pair)) == asked]
+    if not same:  # such as 1e-4 for 0.0001
+        read = {value: _yaml_values(str(value)) for value in known}
+        same = [(a, b) for a, b in pairs if read[a] + read[b] == _yaml_values(asked)]
+    if not same:
         raise BadInputError(
             f"--by {by}: needs two different values of {key}, as in --by {key}=A,B; "
             f"the runs have {listed([str(value) for value in known], most=12)}"
         )
-    return Question(key, *values)
+    return Question(key, *same[0])
+
+
+def _yaml_values(text: str) -> list[Any]:
+    """The values in a text with commas, as YAML; the text itself if it cannot be read."""
+    try:
+        return list(OmegaConf.create(f"[{text}]"))
+    except (YAMLError, OmegaConfBaseException):
+        return [text]
 
 
 def restricted(sweep: Sweep, asked: Question) -> Sweep:

@@ -289,6 +289,16 @@ def test_which_two_values() -> None:
     for by in ("algo=a", "algo=a,d", "algo=a,b,c", "algo=a,a"):
         with pytest.raises(BadInputError, match=r"two different values of algo.name.* a, b, c"):
             question(sweep, by)
+    rates = load_fake({"rate": [0.001, 0.0001]})
+    assert question(rates, "rate=1e-4,1e-3") == ("rate", 0.0001, 0.001)
+    nets = load_fake({"hidden": ["[64, 64]", "[8]", "null"]})
+    assert question(nets, "hidden=[8],[64,64]") == ("hidden", "[8]", "[64, 64]")
+    assert question(nets, "hidden=[64, 64],null") == ("hidden", "[64, 64]", "null")
+    names = load_fake({"name": ["a,b", "c", "{[", "${x"]})
+    assert question(names, "name=a,b,c") == ("name", "a,b", "c")
+    assert question(names, "name={[,${x") == ("name", "{[", "${x")
+    with pytest.raises(BadInputError, match=r"two different values of name"):
+        question(names, "name=c,${y")
     with pytest.raises(BadInputError, match=r"two values of sampler.n; all runs have sampler.n=1"):
         question(sweep, "n")
     assert question(load_fake({"env.id": ["x", "y"] * 2, "sampler.n": [1, 1, 4, 4]}), None) == (

@@ -220,6 +220,18 @@ def test_a_question_of_ones_own(lag_page: Path) -> None:
     assert "How do the results" not in lag_page.read_text()
 
 
+def test_lists_are_compared(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(seed=s) for s in range(4)])
+    for number, hidden in enumerate([[64, 64], [64, 64], [128, 128], [128, 128]]):
+        path = root / str(number) / "run.json"
+        run = json.loads(path.read_text())
+        run["config"]["net"] = {"hidden": hidden}
+        path.write_text(json.dumps(run))
+    found = report.sections(load(root), "sampler.n", warmup=1, paper=False)
+    sentences = found["Comparison"](load(root)).sentences
+    assert "A is net.hidden=[128, 128] (2 runs), B is net.hidden=[64, 64] (2 runs)." in sentences
+
+
 def test_the_figures_suit_the_sweep(lag_sweep: Path, tmp_path: Path) -> None:
     found = report.sections(load(lag_sweep), "sampler.max_lag", warmup=1, paper=False)
     assert "Policy lag" in found
