@@ -117,13 +117,18 @@ def command(
 
     def draw(args: argparse.Namespace, file: str) -> None:
         sweep, chosen = load(*args.sweep), given(args, *options)
+        loaded = {"": sweep}
         if chosen.get("baseline"):
-            chosen["baseline"] = load(args.baseline)
+            chosen["baseline"] = loaded["Baseline: "] = load(args.baseline)
+
+        def account(runs: Collection[str]) -> list[str]:
+            return [f"{of}{text}" for of in runs for text in sentences.account(loaded[of])]
+
         with style.paper():
             try:
                 result = study(sweep, **chosen)
             except BadInputError as error:
-                left_out = sentences.account(sweep) if sweep.left_out else []
+                left_out = account([of for of, runs in loaded.items() if runs.left_out])
                 text = sentences.ended(error) if left_out else str(error)
                 raise BadInputError(" ".join([text, *left_out])) from error
             if args.width:
@@ -153,7 +158,7 @@ def command(
         if not args.notes:
             rest = f"{counted(len(notes) - 1, 'more note')}: --notes"
             notes = [f"{notes[0]} ({rest})"] if len(notes) > 1 else notes
-        print(*more, *sentences.account(sweep), *notes, sep="\n")
+        print(*more, *account(loaded), *notes, sep="\n")
         print(f"figure:  {path}\nnumbers: {numbers}")
         open_viewer(args, file, path.resolve().as_uri())
 

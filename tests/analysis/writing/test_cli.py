@@ -246,6 +246,21 @@ def test_what_was_left_out_is_said_where_nothing_can_be_drawn(
     assert "used. Left out: 1: failed: X: y." in err
 
 
+def test_what_a_baseline_leaves_out_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = write_sweep(tmp_path / "s", [Job()])
+    failed = Job(n=2, state="failed", status={"error": "X: y"})
+    baseline = write_sweep(tmp_path / "b", [Job(), failed])
+    command = [str(root), "--baseline", str(baseline)]
+    assert returns.main(command) == 0
+    said = "Baseline: 1 of 2 runs used.\nBaseline: Left out: 1: failed: X: y.\n"
+    assert said in capsys.readouterr().out
+    assert returns.main([*command, "-y", "typo"]) == 2
+    err = capsys.readouterr().err
+    assert "Baseline: 1 of 2 runs used. Baseline: Left out: 1: failed: X: y." in err
+
+
 def test_a_run_whose_rows_are_all_broken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
