@@ -88,11 +88,17 @@ def study(
             frame = runs.evaluations if evaluations else wall_clock.clock(runs, compiling=compiling)
             if y == scores.TRAINING:
                 frame = scores.with_training(runs, frame)
+            if evaluations and frame.empty:
+                text = f"no run of {runs.name} has an evaluation: draw the returns in training"
+                raise BadInputError(f"{text} (-y {scores.TRAINING})")
             groups.require(frame, column, y, file=file)
+            if not pd.api.types.is_numeric_dtype(frame[y]):
+                raise BadInputError(f"-y {y}: no numbers are in this column; name another")
             mine = _lines(runs, key, frame, column, y, iqm=iqm)
             if not mine:
                 lacking = "not every lane has" if y == scores.TRAINING else "no run has"
-                raise BadInputError(f"{y} is empty in every run: {lacking} ended an {ended} yet")
+                why = f": {lacking} ended an {ended} yet" if "return" in y or "length" in y else ""
+                raise BadInputError(f"{y} is empty in every run{why}")
             lines += mine
     tasks = list(dict.fromkeys(line.task for line in lines))
     figure, (axes,) = labels.axes_of(tasks)

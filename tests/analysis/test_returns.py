@@ -233,6 +233,20 @@ def test_an_unknown_column(speedup_sweep: Path) -> None:
         returns.study(load(speedup_sweep), y="retrun")
 
 
+def test_a_column_that_cannot_be_drawn(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(iterations=2)])
+    set_columns(root / "0", kl=np.nan, return_mean=np.nan)
+    with pytest.raises(BadInputError, match=r"^kl is empty in every run$"):
+        returns.study(load(root), y="kl")
+    with pytest.raises(BadInputError, match=r"return_mean is .* no run has ended an episode yet"):
+        returns.study(load(root), y="return_mean")
+    with pytest.raises(BadInputError, match=r"-y run: no numbers are in this column"):
+        returns.study(load(root), y="run")
+    for options in ({"y": "eval"}, {"evaluations": True}):
+        with pytest.raises(BadInputError, match=r"no run of s has an evaluation: .*training_retur"):
+            returns.study(load(root), **options)  # type: ignore[arg-type]
+
+
 def test_published_returns_are_marked_where_the_axis_reaches_them(tmp_path: Path) -> None:
     long = write_run(tmp_path / "long", Job(batch_size=100_000))
     figure = returns.study(load(long), paper=True).figure
