@@ -72,10 +72,12 @@ RC: dict[Any, Any] = {
     "savefig.dpi": 300,
     "figure.constrained_layout.use": True,
     "svg.hashsalt": "walle",
+    "text.parse_math": False,  # a name with two dollar signs is no formula
     "pdf.fonttype": 42,
 }
 
 
+UNNAMED = re.compile("_(child[0-9]+|container[0-9]+|nolegend_)?")  # labels that matplotlib hides
 INTERVAL = "interval"  # the gid of a bar
 INTERVAL_REACH = 0.5  # the part of an estimate by which its bar may widen the axis
 
@@ -196,6 +198,11 @@ def legend(figure: Figure) -> None:
     """Draws one legend for all axes; it is below them, where it hides no point."""
     found: dict[str, Artist] = {}
     for axes in figure.axes:
+        artists: list[Any] = [*axes.get_children(), *axes.containers]
+        for artist in artists:
+            label = str(artist.get_label())
+            if label[:1] == "_" and not UNNAMED.fullmatch(label):
+                artist.set_label(f" {label}")  # matplotlib leaves out what begins with _
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     if not found:
@@ -274,6 +281,8 @@ def scale_axes(
     With `log` both axes are logarithmic, y to the base `base`; otherwise the y axis starts at zero.
     `hollow` explains the hollow markers of `point` in the legend.
     """
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
     if log:
         axes.set_xscale("log", base=2)
@@ -281,7 +290,9 @@ def scale_axes(
     axes.minorticks_off()
     if log:
         axes.set_yscale("log", base=base)
+        axes.yaxis.set_major_locator(LogLocator(base, (1.0, 2.0, 5.0) if base == 10 else (1.0,)))
         axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())  # matplotlib's own writes formulas
     else:
         from_zero(axes)
     if hollow:

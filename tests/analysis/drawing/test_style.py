@@ -46,6 +46,30 @@ def test_ticks_and_scales() -> None:
     assert axes.get_xscale() == axes.get_yscale() == "log"
 
 
+def test_every_name_is_in_the_legend_as_it_is() -> None:
+    with style.paper():
+        figure, (axes,) = style.panels(1, height=2.5)
+        for label in ("_old", "cost$1$x", "_", "_nolegend_"):
+            axes.plot([0, 1], label=label)
+        axes.plot([0, 1])
+        axes.bar(0, 1, label="_bar")
+        style.legend(figure)
+    texts = figure.legends[0].get_texts()
+    assert [text.get_text().strip() for text in texts] == ["_old", "cost$1$x", "_bar"]
+    assert not any(text.get_parse_math() for text in texts)
+
+
+def test_a_logarithmic_axis_has_no_formulas() -> None:
+    with style.paper():
+        figure, (axes,) = style.panels(1, height=2.5)
+        axes.plot([1, 2], [2, 9])
+        style.scale_axes(axes, {1: 1.0, 2: 2.0}, log=True, hollow=False)
+        figure.canvas.draw()
+    ticks = axes.yaxis.get_ticklabels(which="both")
+    assert {"2", "5"} <= {tick.get_text() for tick in ticks}
+    assert not any("$" in tick.get_text() for tick in ticks)
+
+
 def test_sections_differ_in_grey_or_in_their_hatch() -> None:
     agent = tuple(set(AGENT_SECTIONS) - {"other"})
     for process in (SAMPLER_SECTIONS, agent, ("collect", "learn", "other")):
