@@ -15,6 +15,7 @@ from walle.agent import checkpoint
 from walle.config import compose
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.probe import probe
+from walle.envs.single import make_single
 from walle.errors import CheckpointError, ConfigError, RolloutError
 from walle.policy.export import ActingModule, difference, export
 from walle.training import make_algorithm, make_problem, train, warnings
@@ -52,6 +53,20 @@ def test_an_environment_gets_actions_in_its_own_shape_and_bounds(name, drawn, to
     lanes.reset()
     rows = np.array([drawn, drawn], lanes.action_space.dtype)
     assert lanes.step(rows).reward.tolist() == pytest.approx([total, total])
+
+
+@pytest.mark.parametrize("name", ["row of dials", "row of switches", "half"])
+@pytest.mark.parametrize("frame_skip", [1, 3])
+def test_an_environment_may_change_its_action(name, frame_skip):
+    spec = EnvSpec("tests.toy_spaces:Shifts", {"actions": name}, frame_skip=frame_skip)
+    spec = replace(spec, action="raw" if name == "half" else "rescale")
+    lanes, env = make_lanes(spec, [0, 1], 0), make_single(spec)
+    lanes.reset()
+    env.reset()
+    drawn = np.array([[1, 0], [1, 1]], lanes.action_space.dtype)
+    assert lanes.step(drawn).reward.tolist() == [frame_skip, 2 * frame_skip]
+    assert drawn.tolist() == [[1, 0], [1, 1]]
+    assert env.step(drawn[1])[1] == 2 * frame_skip
 
 
 @pytest.mark.parametrize(

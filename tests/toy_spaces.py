@@ -34,6 +34,8 @@ ACTIONS = {
     "number": Box(-2, 4, (), np.float32),
     "dials": MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, -3]]),
     "switches": MultiBinary((2, 2)),
+    "row of dials": MultiDiscrete([3, 3]),
+    "row of switches": MultiBinary(2),
     "free": Box(-np.inf, np.inf, (1, 2), np.float32),
     "half": Box(0, np.inf, (2,), np.float64),
     "ends": Box(-LARGEST, LARGEST, (2,), np.float32),
@@ -51,6 +53,28 @@ class Shaped(Toy):
         assert isinstance(action, np.ndarray)
         assert self.action_space.contains(action), action
         return float(np.sum(action))
+
+
+class Shifts(Toy):
+    """Subtracts 1 from its action in place and observes the result; rewards the action's sum.
+
+    With `handle` it cannot be pickled.
+    """
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
+
+    def __init__(self, actions="half", handle=False):
+        self.action_space, self.action = ACTIONS[actions], np.zeros(2)
+        self.handle = iter(()) if handle else None
+
+    def observe(self):
+        return self.action + self.np_random.random()
+
+    def step(self, action):
+        reward, self.action = float(np.sum(action)), action
+        action -= 1
+        obs, _, *rest = super().step(action)
+        return obs, reward, *rest
 
 
 class Stamped(Toy):

@@ -147,6 +147,15 @@ def test_the_simulation_cannot_be_changed_by_accident():
     with pytest.raises(ValueError, match="read-only"):
         lanes_of(observe=observe)
 
+    def reward(before, action, now):
+        action *= 2
+        return now.qpos[:, 0]
+
+    lanes = lanes_of(reward=reward)
+    lanes.reset()
+    with pytest.raises(RolloutError, match="read-only"):
+        push(lanes)
+
 
 @pytest.mark.parametrize(
     ("changes", "message"),

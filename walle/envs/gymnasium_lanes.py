@@ -105,7 +105,7 @@ class GymnasiumLanes:
         """Applies action[i] to lane i and resets the lanes whose episode ended."""
         any_ended = False
         self._steps += only is None
-        action = np.asarray(action, self._action_dtype)
+        action = np.array(action, self._action_dtype)  # a copy, which environments may change
         for i in range(len(self)) if only is None else only.tolist():
             if self._saving == "replay":
                 self._episodes[i].add(action[i])
@@ -130,7 +130,8 @@ class GymnasiumLanes:
         total = 0.0
         for _ in range(self._frame_skip):
             try:
-                obs, reward, terminated, truncated, info = env.step(action)
+                given = action if self._frame_skip == 1 else action.copy()
+                obs, reward, terminated, truncated, info = env.step(given)
                 total += reward if type(reward) is float else real_number(reward)
             except Exception as error:
                 self._add_location(error, i)

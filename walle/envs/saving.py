@@ -128,7 +128,7 @@ class EpisodeReplay:
 
     def actions(self, like: AnyArray) -> list[AnyArray]:
         """The actions that the environment received, with the type and the shape of `like`."""
-        arrays = (np.frombuffer(action, like.dtype) for action in self._actions)
+        arrays = (np.frombuffer(action, like.dtype).copy() for action in self._actions)
         return [array.reshape(like.shape)[()] for array in arrays]  # [()]: a number, not 0-d
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -142,7 +143,7 @@ class _RepeatedAction(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Any:
         total = 0.0
         for _ in range(self._times):
-            obs, reward, terminated, truncated, info = self.env.step(action)
+            obs, reward, terminated, truncated, info = self.env.step(copy(action))
             total += real_number(reward)
             if terminated or truncated:
                 break
