@@ -161,6 +161,19 @@ def test_a_replay_that_does_not_find_the_way_back_is_refused():
         theirs.restore(ours.state())
 
 
+@pytest.mark.parametrize("actions", ["half", "row of dials"])  # of float64 and of integers
+def test_a_replay_repeats_the_actions_in_the_environments_own_type(actions):
+    kwargs = {"actions": actions, "handle": True}
+    spec = EnvSpec("tests.toy_spaces:Shifts", kwargs, saving="replay", action="raw")
+    ours, theirs = make_lanes(spec, [0], seed=0), make_lanes(spec, [7], seed=1)
+    ours.reset()
+    action = np.ones((1, 2), np.float32 if actions == "half" else np.int64)  # as a policy has them
+    for _ in range(3):
+        ours.step(action)
+    theirs.restore(ours.state())
+    assert theirs.step(action).obs.tobytes() == ours.step(action).obs.tobytes()
+
+
 @pytest.mark.parametrize(("before", "now"), [("pickle", "replay"), ("replay", "pickle")])
 def test_a_state_that_was_saved_in_another_way_is_refused(before, now):
     ours = GymnasiumLanes(EnvSpec("CartPole-v1", saving=before), [0], 0)

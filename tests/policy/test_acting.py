@@ -1,3 +1,4 @@
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -108,6 +109,12 @@ def test_drawn_actions_are_spread_around_the_likeliest(policy):
     assert abs(np.median(drawn) - likeliest) < 0.15
     found.rng = np.random.default_rng(0)
     np.testing.assert_array_equal(found.act(obs, deterministic=False), drawn)
+
+
+def test_raw_actions_have_the_type_of_the_space(policy):
+    found = policy("raw")
+    found.spaces = found.spaces._replace(action=gym.spaces.Box(-2, 2, (1,), np.float64))
+    assert found.act(np.zeros(3)).dtype == np.float64
 
 
 def test_actions_keep_the_first_number_of_a_discrete_space(policy):

@@ -44,7 +44,8 @@ class GymnasiumLanes:
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
         self.action_space, self._first_action, self._shape = from_zero(self.env_action_space)
         self._moved = bool(np.any(self._first_action)) or self._shape is not None
-        self._action_dtype = None if isinstance(self.action_space, gym.spaces.Box) else np.int64
+        is_box = isinstance(self.action_space, gym.spaces.Box)
+        self._action_dtype: Any = self.action_space.dtype if is_box else np.int64
         self._frame_skip = spec.frame_skip
         self._seeds: list[int | None] = [env_seed(seed, lane, role) for lane in self._lanes]
         n = len(self._lanes)
@@ -189,8 +190,8 @@ class GymnasiumLanes:
             size = self._obs[i].nbytes
             episode = self._episodes[i] = saving.EpisodeReplay.of(row[size:])
             obs = episode.replay_start(self._envs[i])
-            dtype = self._action_dtype or self.action_space.dtype
-            for action in episode.actions(np.zeros(self.action_space.shape or (), dtype)):
+            like = np.zeros(self.action_space.shape or (), self._action_dtype)
+            for action in episode.actions(like):
                 obs, _ = self._step_lane(i, action)
             self._obs[i] = obs
             if self._obs[i].tobytes() != row[:size]:

@@ -164,7 +164,7 @@ class Policy:
         if self.action_map is not None:
             action = self.action_map(drawn)
         elif isinstance(self.spaces.action, gym.spaces.Box):
-            action = drawn.copy()
+            action = drawn.astype(self.spaces.action.dtype)
         else:
             action = np.add(drawn, self.spaces.first_action)
         following = actor.state.copy()
