@@ -3,10 +3,12 @@ import re
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Dict, MultiBinary
 
+from tests.toy_spaces import Toy
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.gymnasium_lanes import GymnasiumLanes
-from walle.errors import ConfigError
+from walle.errors import ConfigError, RolloutError
 from walle.streams import env_seed
 
 COUNTER = "tests.toy:Counter-v0"
@@ -130,3 +132,34 @@ def test_a_broken_promise_is_told_with_the_lane(how, message):
         begin()
     told = [str(caught.value), *getattr(caught.value, "__notes__", [])]
     assert re.search(r"in lane 4 at step \d", "\n".join(told))
+
+
+IMAGE, PIXELS = Box(0, 255, (36, 36), np.uint8), np.zeros((36, 36), np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["alone", "in a dict", "beside an image"])
+@pytest.mark.parametrize(
+    ("space", "given", "lost"),
+    [
+        (Box(-9, 9, (2,), np.int64), np.array([1.0, 0.5]), "0.5"),
+        (Box(-9, 9, (2,), np.int64), np.array([np.nan, 1]), "nan"),
+        (Box(0, 255, (2,), np.uint8), np.array([1, 300]), "300"),
+        (MultiBinary(2), [0.0, 0.5], "0.5"),
+        (Box(0, 255, (2,), np.uint8), np.array([1.0, 255.0]), None),
+    ],
+)
+def test_numbers_that_an_integer_space_would_cut_off_are_refused(
+    monkeypatch, kind, space, given, lost
+):
+    if kind != "alone":
+        space, given = Dict(n=space), {"n": given}
+    if kind == "beside an image":
+        space, given = Dict(image=IMAGE, **space), {"image": PIXELS, **given}
+    monkeypatch.setattr(Toy, "observation_space", space)
+    monkeypatch.setattr(Toy, "observe", lambda _: given)
+    lanes = make_lanes(EnvSpec("tests.toy_spaces:Toy"), [0], 0)
+    if lost is None:
+        lanes.reset()
+    else:
+        with pytest.raises(RolloutError, match=f"observation with {lost}.* observation_space has"):
+            lanes.reset()

@@ -14,7 +14,13 @@ from walle.envs import saving
 from walle.envs.lanes import EnvSpec, StateArray, Step, from_zero, numbers_in, supported_actions
 from walle.envs.mujoco.physics import catch_mujoco_warnings, issue_mujoco_warnings
 from walle.envs.mujoco.registry import find_maker
-from walle.envs.observations import ObservationRows, check_vector, entries, images_in
+from walle.envs.observations import (
+    ObservationRows,
+    check_entries,
+    check_vector,
+    entries,
+    images_in,
+)
 from walle.envs.wrappers import wrapped
 from walle.errors import ConfigError, RestoreError, RolloutError, print_fault
 from walle.streams import Role, env_seed
@@ -155,7 +161,7 @@ class GymnasiumLanes:
                 f"{self._where(i)}, but its observation_space has shape {self._obs.shape[1:]}: "
                 "return observations of that shape from reset and step"
             )
-        return _check_real(obs, f" {self._where(i)}")
+        return check_entries(obs, self._obs.dtype, f" {self._where(i)}")
 
     def _where(self, i: int) -> str:
         return f"in lane {self._lanes[i]} at step {self._steps}"
@@ -303,8 +309,9 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
         if isinstance(self.observation_space, ObservationRows):
             return self.observation_space.pack(observation)
         space = self.env.observation_space
-        for _, value in entries(space, observation):
-            _check_real(value)
+        parts = zip(entries(space, space), entries(space, observation), strict=True)
+        for (_, part), (_, value) in parts:
+            check_entries(value, part.dtype)
         return gym.spaces.flatten(space, observation)
 
 
@@ -318,12 +325,3 @@ def _newest(env_id: str) -> str:
 
 def _name(env: gym.Env[Any, Any]) -> str:
     return env.spec.id if env.spec else type(env).__name__
-
-
-def _check_real(values: AnyArray, where: str = "") -> AnyArray:
-    if not np.iscomplexobj(values):
-        return values
-    raise RolloutError(  # an array of floats would keep only the real part
-        f"the environment returned a complex observation{where}: return real numbers, such as the "
-        "real part or the absolute value"
-    )

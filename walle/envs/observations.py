@@ -163,6 +163,7 @@ class ObservationRows(gym.spaces.Box):
         start = 4 * self.layout.vector
         for space, image, value in zip(self._spaces, self._images, values, strict=True):
             if image is None:
+                check_entries(value, space.dtype)
                 numbers.append(np.asarray(gym.spaces.flatten(space, value)))
                 continue
             picture = np.asarray(value)
@@ -217,6 +218,24 @@ def _check_finite(values: AnyArray) -> None:
             f"the environment returned an observation with {number}; a policy cannot learn from it:"
             " clip or mask it in the environment"
         )
+
+
+def check_entries(values: AnyArray, dtype: Any, where: str = "") -> AnyArray:
+    """Returns `values`, after refusing entries that an array of `dtype` would cut off."""
+    if np.iscomplexobj(values):
+        raise RolloutError(
+            f"the environment returned a complex observation{where}: return real numbers, such as "
+            "the real part or the absolute value"
+        )
+    if np.dtype(dtype).kind in "iub" and (array := np.asarray(values)).dtype != dtype:
+        with np.errstate(invalid="ignore"):
+            lost = array[array.astype(dtype) != array]
+        if lost.size:
+            raise RolloutError(
+                f"the environment returned an observation with {lost[0]}{where}, but its "
+                f"observation_space has {dtype}: give the space the type of the observations"
+            )
+    return values
 
 
 def check_vector(space: gym.Space[Any], where: str, *, with_images: bool = False) -> None:
