@@ -2,6 +2,7 @@
 
 import math
 
+import gymnasium as gym
 import numpy as np
 import onnxruntime
 import pytest
@@ -11,11 +12,13 @@ import walle
 from tests.conftest import read
 from tests.test_resume import assert_same_run, killed_run, resume
 from tests.test_training import learned
+from tests.toy_spaces import Toy
 from walle.agent import checkpoint
 from walle.algos import REGISTRY, load
 from walle.algos.on_policy.base import RowBatch
 from walle.config import compose
 from walle.errors import ConfigError
+from walle.policy.acting import Origin, policy_from
 from walle.policy.export import export
 from walle.training import make_algorithm, make_problem, rollout_shape, train
 
@@ -182,6 +185,22 @@ def test_an_exported_policy_takes_the_images_themselves(looked, ending, tmp_path
             ("vector", "tensor(float)"),
             ("camera", "tensor(uint8)"),
         ]
+
+
+@pytest.mark.slow
+def test_images_may_be_called_like_a_value_in_the_graph(monkeypatch, tmp_path):
+    keys = ["centre", "conv2d", "left"]
+    image = np.zeros((36, 36), np.uint8)
+    spaces = {key: gym.spaces.Box(0, 255, (36, 36), np.uint8) for key in keys}
+    monkeypatch.setattr(Toy, "observation_space", gym.spaces.Dict(spaces))
+    monkeypatch.setattr(Toy, "observe", lambda _: dict.fromkeys(keys, image))
+    config = settings("a2c", "env.id=tests.toy_spaces:Toy")
+    problem, environment = make_problem(config)
+    origin = Origin(tmp_path, "a2c", 0, 0)
+    policy = policy_from(make_algorithm(config, problem), environment.env, environment.lane, origin)
+    assert export(policy, tmp_path / "p.onnx") <= 1e-5
+    inputs = onnxruntime.InferenceSession(tmp_path / "p.onnx").get_inputs()
+    assert [each.name for each in inputs] == keys
 
 
 @pytest.mark.parametrize("name", [n for n in REGISTRY if not load(n).capabilities.images])

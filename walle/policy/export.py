@@ -228,6 +228,11 @@ def _write_onnx(
             )
     finally:
         logging.disable(logging.NOTSET)
+    graph = program.model.graph
+    inner = [*graph.initializers.values(), *(value for node in graph for value in node.outputs)]
+    for i, value in enumerate(inner):
+        if value.name in inputs:  # such as an image's key "centre" or "conv2d"
+            value.name = str(i)  # no key is a number alone
     about = {**policy.origin._asdict(), "env": policy.spec.id}
     program.model.metadata_props.update({name: str(value) for name, value in about.items()})
     program.save(str(path))
