@@ -140,6 +140,7 @@ def test_a_loaded_policy_acts_in_the_environments_shape(name, tmp_path):
     inputs = module.inputs(np.zeros((3, 2), np.float32), policy.initial_state(3))
     with torch.no_grad():
         np.testing.assert_allclose(module(*inputs.values()), policy.act(np.zeros((3, 2))), 1e-5)
+    assert export(policy, tmp_path / "p.pt2") <= 1e-5
 
 
 STAMPED = EnvSpec("tests.toy_spaces:Stamped")

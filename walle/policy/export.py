@@ -95,7 +95,7 @@ class ActingModule(torch.nn.Module):
             action = torch.minimum(torch.maximum(scaled, self.low), self.high)
         elif self._counts_on:
             action = action + self.first_action
-        return action if self._shape is None else action.reshape(len(action), *self._shape)
+        return action if self._shape is None else action.reshape(action.shape[0], *self._shape)
 
     def inputs(self, obs: AnyArray, state: FloatArray) -> dict[str, Tensor]:
         """The arguments of `forward` by name, for observations [N, O] and the memory [N, S]."""
