@@ -2,6 +2,7 @@
 
 import sys
 
+import gymnasium as gym
 import numpy as np
 import onnx
 import onnxruntime
@@ -94,6 +95,23 @@ def test_a_first_action_is_added(policy):
     found = policy("discrete")
     found.spaces = found.spaces._replace(first_action=3)
     assert difference(found, module_graph(found)) == 0
+
+
+def test_the_tolerance_is_a_share_of_large_actions(policy):
+    found = policy("ppo")
+    bounds = gym.spaces.Box(-1000, 1000, (1,), np.float32)
+    found = walle.Policy(
+        found.network, found.snapshot, found.obs_clip, found.spec,
+        found.spaces._replace(action=bounds), found.origin,
+    )  # fmt: skip
+    right = module_graph(found)
+    assert difference(found, right) <= 1e-6
+    largest = abs(right(np.full((1, 3), 9, np.float32), None)[0]).max()
+
+    def wrong(obs, state):
+        return right(obs, state)[0] + 1e-3 * largest, state
+
+    assert difference(found, wrong) > 1e-4
 
 
 def test_a_file_that_differs_is_refused(policy, tmp_path, monkeypatch):

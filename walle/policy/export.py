@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
@@ -145,7 +146,7 @@ def export(policy: Policy, file: str | Path) -> float:
     and `state`, outputs `action` and `next_state`. A single image is also called `obs`. An
     observation with several parts has an input for each image, named after its key in a Dict
     ("robot.camera" in a nested one), otherwise `image0`, `image1`, …; `vector` has the rest.
-    Returns the largest difference of an action or a state, over a thousand observations.
+    Returns the largest `difference`, over a thousand observations.
 
     Raises:
         ConfigError: the extension is unknown, or a package is missing.
@@ -180,11 +181,13 @@ def difference(policy: Policy, graph: Graph) -> float:
     """The largest difference between a graph and the policy, in 100 episodes of ten observations.
 
     Vectors are normally distributed with the mean of training and twice its standard deviation,
-    pixels uniformly. A discrete action that differs counts as 1 or more.
+    pixels uniformly. Where a Box has actions above 1, their difference is divided by the largest. A
+    discrete action that differs counts as 1 or more.
     """
     _, mean, inv_std = policy.snapshot.parts(policy.network.layout.size)
     rng, worst, layout = np.random.default_rng(0), 0.0, policy.obs_layout
     ours = theirs = policy.initial_state(_CHECKED)
+    is_box = isinstance(policy.spaces.action, gym.spaces.Box)
     for _ in range(_STEPS):
         noise = rng.standard_normal((_CHECKED, layout.vector))
         obs, start = np.zeros((_CHECKED, layout.width), layout.dtype), 4 * layout.vector
@@ -198,7 +201,8 @@ def difference(policy: Policy, graph: Graph) -> float:
         expected, ours = policy.act(obs, ours)
         action, theirs = graph(obs, theirs)
         wide = [np.asarray(x, np.float64) for x in (action, expected)]
-        gaps = [np.abs(wide[0] - wide[1]), np.abs(theirs - ours)]
+        size = np.maximum(1, np.abs(wide[1]).max(0)) if is_box else 1.0
+        gaps = [np.abs(wide[0] - wide[1]) / size, np.abs(theirs - ours)]
         worst = max([worst, *(float(gap.max()) for gap in gaps if gap.size)])
     return worst
 
