@@ -1,5 +1,6 @@
 """Videos, also of learning, read again with the library's reader: size and content."""
 
+import re
 import subprocess
 import sys
 from contextlib import closing
@@ -184,10 +185,19 @@ def test_odd_sizes_are_cut_to_even_ones(tmp_path):
 
 
 def test_what_cannot_be_drawn_is_explained(policy, tmp_path, monkeypatch):
+    env = gym.Env()
     with pytest.raises(ConfigError, match=r"the ending must be \.mp4 or \.gif"):
         most_fps(tmp_path / "a.avi")
     with pytest.raises(ConfigError, match=r"Env draws no pictures: render\(\) must return \[h"):
         video._render(gym.Env(), (480, 360))
+    for drawn in (np.zeros((9, 9, 3)), np.zeros((9, 9, 3), int), np.zeros((9, 9, 1), np.uint8), []):
+        env.render = lambda drawn=drawn: drawn
+        shown = re.escape(f"{drawn.dtype} {list(drawn.shape)}" if len(drawn) else "[]")
+        with pytest.raises(ConfigError, match=f"draws no pictures: .*, and it returned {shown}"):
+            video._render(env, (480, 360))
+    env.render = lambda: np.full((36, 48, 4), 100, np.uint8)
+    picture = video._render(env, (48, 36))
+    assert (picture.shape, picture.min(), picture.max()) == ((36, 48, 3), 100, 100)
     with pytest.raises(ConfigError, match="17 policies in one video"):
         film([policy("discrete")] * 17)
     with pytest.raises(ConfigError, match=r"tests\.toy:Recall-v0"):

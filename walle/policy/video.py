@@ -205,12 +205,14 @@ def _render(env: gym.Env[Any, Any], size: tuple[int, int]) -> Picture:
         drawn = None
     except Exception as error:
         raise ConfigError(f"{name} cannot be drawn: {what_went_wrong(error)}") from error
-    if not isinstance(drawn, np.ndarray) or drawn.ndim != 3:
+    is_array = isinstance(drawn, np.ndarray)
+    if not is_array or drawn.dtype != np.uint8 or drawn.ndim != 3 or drawn.shape[2] not in (3, 4):
+        shown = f"{drawn.dtype} {list(drawn.shape)}" if is_array else f"{drawn!r:.40}"
         raise ConfigError(
             f"{name} draws no pictures: render() must return [height, width, 3] bytes with "
-            'render_mode="rgb_array"'
+            f'render_mode="rgb_array", and it returned {shown}'
         )
-    return np.asarray(ImageOps.pad(Image.fromarray(drawn), size))
+    return np.asarray(ImageOps.pad(Image.fromarray(drawn).convert("RGB"), size))
 
 
 def _captioned(picture: Picture, label: str, total: float, step: int) -> Picture:
