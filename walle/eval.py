@@ -53,9 +53,9 @@ def main() -> int:
     try:
         with reader_may_leave():
             code = _main(sys.argv[1:])
-    except (ConfigError, OSError) as error:
+    except (WalleError, OSError) as error:
         print(f"walle eval: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, ConfigError | OSError) else 1
     except KeyboardInterrupt:
         return 130
     return code

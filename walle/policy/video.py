@@ -25,7 +25,7 @@ from walle.agent.evaluation import LONGEST
 from walle.envs.gymnasium_lanes import real_number
 from walle.envs.mujoco.registry import find_robot
 from walle.envs.single import RobotEnv
-from walle.errors import ConfigError, what_went_wrong
+from walle.errors import ConfigError, RolloutError, what_went_wrong
 from walle.policy.acting import Policy, has_display
 from walle.streams import afterwards_noise, afterwards_seed, kept_globals, seed_globals
 from walle.types import PolicySnapshot
@@ -63,19 +63,23 @@ def _play(
     """Plays episode `number` of those that `walle.evaluate` runs with this seed.
 
     Yields the return and the actions so far, and whether the episode has ended: before every
-    action and at the end.
+    action and at the end. Raises RolloutError if the environment fails.
     """
     policy = copy(policy)  # the caller's noise does not change
     policy.rng = afterwards_noise(seed, number)
     seed_globals(seed, "afterwards", number)
-    obs, _ = env.reset(seed=afterwards_seed(seed, number))
     state, total, step, ended = policy.initial_state(), 0.0, 0, False
-    while not ended:
-        yield total, step, ended
-        action, state = policy.act(obs, state, deterministic)
-        obs, reward, terminated, truncated, _ = env.step(action)
-        total, step = total + real_number(reward), step + 1
-        ended = terminated or truncated or step >= most_steps
+    try:
+        obs, _ = env.reset(seed=afterwards_seed(seed, number))
+        while not ended:
+            yield total, step, ended
+            action, state = policy.act(obs, state, deterministic)
+            obs, reward, terminated, truncated, _ = env.step(action)
+            total, step = total + real_number(reward), step + 1
+            ended = terminated or truncated or step >= most_steps
+    except Exception as error:
+        message = f"the episode cannot be shown beyond step {step}: {what_went_wrong(error)}"
+        raise RolloutError(message) from error
     yield total, step, ended
 
 
