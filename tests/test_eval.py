@@ -128,6 +128,10 @@ def test_policies_named_by_themselves_and_runs_of_two_sweeps_have_no_common_mean
         (("x", f"csv={__file__}/a.csv"), "File exists"),
         (("nowhere/at=all",), "nowhere/at=all: no such directory"),
         (("x", "video_steps=5"), "video_steps=5 must be 1 at least, beside video=FILE"),
+        (("x", "processes=-1"), "processes=-1 must be 1 at least"),
+        (("x", "processes=0"), "processes=0 must be 1 at least"),
+        (("x", "seed=-1", "video=a.gif"), "seed=-1 must be 0 at least"),
+        (("x", "seed=-1", "--watch"), "seed=-1 must be 0 at least"),
     ],
 )
 def test_mistakes_are_one_line_and_code_2(walle_eval, arguments, expected):

@@ -68,6 +68,9 @@ def _main(arguments: Sequence[str]) -> int:
     table, video, steps = (values.pop(name) for name in ("csv", "video", "video_steps"))
     if steps is not None and (steps < 1 or not video):
         raise ConfigError(f"video_steps={steps} must be 1 at least, beside video=FILE")
+    for name, least in (("episodes", 1), ("seed", 0), ("processes", 1)):
+        if values[name] is not None and values[name] < least:
+            raise ConfigError(f"{name}={values[name]} must be {least} at least")
     processes = values.pop("processes")
     check_which(values["which"])
     if table:  # a directory that cannot be made is reported before the evaluation
