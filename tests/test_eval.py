@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import walle
-from tests.policy.conftest import trained  # noqa: F401 - a fixture
+from tests.policy.conftest import SMALL_NET, TINY, settings, trained  # noqa: F401 - a fixture
 from walle import eval as command
 from walle.eval import Target, find_targets, summary, varying
 from walle.policy.acting import Origin
@@ -83,7 +83,7 @@ def test_a_run_that_was_broken_off_is_in_no_mean(walle_eval, trained, tmp_path):
     assert states == ["completed", "interrupted", "completed"]
 
 
-def test_typed_settings_that_differ_name_the_runs():
+def test_typed_wordsthat_differ_name_the_runs():
     shared = ["env=hopper"]
     assert varying([[*shared, "seed=1"], [*shared, "seed=2", "+env.kwargs.a=b"]]) == [
         {"seed": "1", "env.kwargs.a": "default"},
@@ -100,7 +100,7 @@ def of_sweep(place, algo, seed, possible=(0.0, 6.0)):
     return Target(f"{algo}{seed}", Path("x"), typed, "completed", Path(place), possible)
 
 
-def test_runs_of_equal_settings_are_summarised():
+def test_runs_of_equal_wordsare_summarised():
     """The interval of 3 and 5 is 4 -+ 12.7, and it ends at the possible returns."""
     jobs = [("ppo", 1, 3.0), ("a2c", 1, 9.0), ("ppo", 2, 5.0)]
     found = [(of_sweep("s", algo, seed), result(mean)) for algo, seed, mean in jobs]
@@ -140,7 +140,7 @@ def test_mistakes_are_one_line_and_code_2(walle_eval, arguments, expected):
     assert expected in err
 
 
-def test_settings_and_paths_may_come_in_any_order(tmp_path):
+def test_wordsand_paths_may_come_in_any_order(tmp_path):
     settings = {"n": Setting(int, 1, "a number"), "flag": Setting(bool, False, "a switch")}
     paths, values, flags = parse(
         ["n=1e3", "--far", "a/b=c", "flag=True", "d"], "", settings, {"--far": "far"}
@@ -167,3 +167,21 @@ def test_what_cannot_be_drawn_is_refused_before_the_evaluation(walle_eval, train
     code, out, err = walle_eval(trained("memory"), f"video={tmp_path / 'a.gif'}")
     assert (code, out) == (2, "")
     assert "tests.toy:Recall-v0" in err
+
+
+def test_an_environment_may_change_the_directory_and_fail_in_a_video(
+    walle_eval, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    words = [*TINY, *SMALL_NET, *settings("ppo"), "env=gym", "env.id=tests.toy:Restless"]
+    walle.train(walle.compose([*words, f"+env.kwargs.to={tmp_path / 'elsewhere'}"]), "run")
+    for steps, expected in ((2, 0), (9, 1)):
+        monkeypatch.chdir(tmp_path)
+        words = ("trust=true", "episodes=2", "csv=a.csv", "video=a.gif", f"video_steps={steps}")
+        code, _, err = walle_eval("run", *words)
+        assert code == expected
+    message = "walle eval: the episode cannot be shown beyond step 3: RuntimeError: the gearbox "
+    assert err.splitlines()[-1].startswith(message)
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert {"run", "a.csv", "a.gif"} <= {path.name for path in tmp_path.iterdir()}

@@ -34,6 +34,26 @@ class Constant(gym.Env):
         return np.array([0.5, -0.5]), 1.0, terminated, truncated, {}
 
 
+class Restless(Constant):
+    """Moves to the directory `to` at every reset; where it draws pictures it breaks at step 4."""
+
+    def __init__(self, to, render_mode=None):
+        super().__init__()
+        self._to, self.render_mode = to, render_mode
+
+    def reset(self, *, seed=None, options=None):
+        os.chdir(self._to)
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        if self.render_mode and self._t == 3:
+            raise RuntimeError("the gearbox broke")
+        return super().step(action)
+
+    def render(self):
+        return np.full((36, 48, 3), 100, np.uint8)
+
+
 class Aim(gym.Env):
     """A reward of 1 - 4 (a - 0.5)^2 for an action in [-2, 2], scaled to [-1, 1]; 8 steps.
 

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import chdir
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -73,8 +74,7 @@ def _main(arguments: Sequence[str]) -> int:
             raise ConfigError(f"{name}={values[name]} must be {least} at least")
     processes = values.pop("processes")
     check_which(values["which"])
-    if table:  # a directory that cannot be made is reported before the evaluation
-        Path(table).parent.mkdir(parents=True, exist_ok=True)
+    files = {name: _file(file) for name, file in (("csv", table), ("video", video)) if file}
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         from walle.policy.acting import load
@@ -83,7 +83,8 @@ def _main(arguments: Sequence[str]) -> int:
         policy = load(targets[0].path, values["which"], trust=values["trust"])
         watch(policy, seed=values["seed"], deterministic=values["deterministic"])
         return 0
-    make_video = _film(targets, Path(video), values, steps) if video else None
+    with chdir("."):  # an environment may change it
+        make_video = _film(targets, files["video"], values, steps) if video else None
     results, failed = [], False
     for target, result in evaluate_all(targets, values, processes):
         if isinstance(result, str):
@@ -104,13 +105,20 @@ def _main(arguments: Sequence[str]) -> int:
             {"run": target.name, **target.settings, "state": target.state, **result.row()}
             for target, result in results
         ]
-        pd.DataFrame(rows).to_csv(Path(table), index=False)
+        pd.DataFrame(rows).to_csv(files["csv"], index=False)
         print(f"numbers: {table}")
     if make_video:
         longest = max((result.lengths[0] for _, result in results), default=0)
         print(_before_drawing(min(steps or longest, longest)), flush=True)
         print(f"video: {video}, {make_video():.1f} s", flush=True)
     return int(failed)
+
+
+def _file(value: str) -> Path:
+    """The absolute path of a file to write, in a directory that is made here."""
+    path = Path(value).absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _film(
@@ -237,7 +245,8 @@ def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Re
     from walle.policy.evaluating import evaluate
 
     try:
-        return evaluate(path, **values)
+        with chdir("."):  # an environment may change it
+            return evaluate(path, **values)
     except WalleError as error:
         if alone and isinstance(error, ConfigError):
             raise

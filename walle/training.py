@@ -96,7 +96,7 @@ def train(
     """
     if not isinstance(config, Config):
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
-    directory, settings = Path(directory), asdict(config)
+    directory, settings = Path(directory).absolute(), asdict(config)  # an environment may chdir
     if config.sampler.name == "process" or config.learners > 1:
         check_guard()
     if resumed:
