@@ -132,6 +132,8 @@ def test_policies_named_by_themselves_and_runs_of_two_sweeps_have_no_common_mean
         (("x", "processes=0"), "processes=0 must be 1 at least"),
         (("x", "seed=-1", "video=a.gif"), "seed=-1 must be 0 at least"),
         (("x", "seed=-1", "--watch"), "seed=-1 must be 0 at least"),
+        (("x", "csv=."), "csv=. is a directory: name a file in it"),
+        (("x", "video=."), "video=. is a directory: name a file in it"),
     ],
 )
 def test_mistakes_are_one_line_and_code_2(walle_eval, arguments, expected):
@@ -167,6 +169,17 @@ def test_what_cannot_be_drawn_is_refused_before_the_evaluation(walle_eval, train
     code, out, err = walle_eval(trained("memory"), f"video={tmp_path / 'a.gif'}")
     assert (code, out) == (2, "")
     assert "tests.toy:Recall-v0" in err
+
+
+@pytest.mark.parametrize("name", ["eval.csv", "checkpoints/last.pt", "../manifest.json"])
+def test_a_table_replaces_no_file_of_a_run_or_a_sweep(walle_eval, sweep, name):
+    (sweep / "manifest.json").write_text("{}")
+    table = sweep / "discrete" / name
+    before = table.read_bytes()
+    code, out, err = walle_eval(sweep / "discrete", "episodes=1", f"csv={table}")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "exists already, in a run's directory: give a new name" in err
+    assert table.read_bytes() == before
 
 
 def test_an_environment_may_change_the_directory_and_fail_in_a_video(

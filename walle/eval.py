@@ -74,7 +74,7 @@ def _main(arguments: Sequence[str]) -> int:
             raise ConfigError(f"{name}={values[name]} must be {least} at least")
     processes = values.pop("processes")
     check_which(values["which"])
-    files = {name: _file(file) for name, file in (("csv", table), ("video", video)) if file}
+    files = {name: _file(name, file) for name, file in (("csv", table), ("video", video)) if file}
     targets = [target for path in paths for target in find_targets(path, several=len(paths) > 1)]
     if switches["watch"]:
         from walle.policy.acting import load
@@ -114,9 +114,14 @@ def _main(arguments: Sequence[str]) -> int:
     return int(failed)
 
 
-def _file(value: str) -> Path:
+def _file(name: str, value: str) -> Path:
     """The absolute path of a file to write, in a directory that is made here."""
     path = Path(value).absolute()
+    if path.is_dir():
+        raise ConfigError(f"{name}={value} is a directory: name a file in it")
+    of_run = [folder / "run.json" for folder in path.parents[:2]] + [path.parent / "manifest.json"]
+    if name == "csv" and path.exists() and any(file.exists() for file in of_run):
+        raise ConfigError(f"csv={value} exists already, in a run's directory: give a new name")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
