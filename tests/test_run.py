@@ -200,6 +200,19 @@ def test_what_is_left_of_a_run_is_done(tmp_path, command, refused, settings, sta
     refused(f"resume={tmp_path}")
 
 
+@pytest.mark.parametrize(
+    ("word", "kept"), [("total_steps=384", False), ("objective=return", False), ("name=x", True)]
+)
+def test_a_run_that_is_resumed_with_other_steps_is_no_job_of_a_sweep(
+    completed, tmp_path, command, word, kept
+):
+    shutil.copytree(completed, tmp_path / "0")
+    update_status(tmp_path / "0", state="failed", config_hash="of the job")
+    command(f"resume={tmp_path / '0'}", word)
+    status = read_status(tmp_path / "0")
+    assert (status["state"], status["config_hash"] == "of the job") == ("completed", kept)
+
+
 def test_a_directory_without_a_run_is_refused(tmp_path, refused):
     line = refused(f"resume={tmp_path}/typo")
     assert line.startswith(f"walle: resume={tmp_path}/typo: no run has been here (no run.json)")

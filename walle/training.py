@@ -96,7 +96,8 @@ def train(
     """
     if not isinstance(config, Config):
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
-    directory, settings = Path(directory).absolute(), asdict(config)  # an environment may chdir
+    # Absolute, because an environment may change the working directory.
+    directory, settings, changed = Path(directory).absolute(), asdict(config), False
     if config.sampler.name == "process" or config.learners > 1:
         check_guard()
     if resumed:
@@ -114,6 +115,8 @@ def train(
                     f"the checkpoint in {directory} is another run's: it has {key}={stored[key]}, "
                     f"and run.json has {settings[key]}; put the run's own checkpoint back"
                 )
+        asked = ("objective", "schedule_steps", "total_steps")
+        changed = any(stored.get(key, settings[key]) != settings[key] for key in asked)
     earlier_s = resumed["recorder"]["wall_s"] if resumed else 0.0
     timer = Timer(AGENT_SECTIONS, trace=config.trace, earlier_s=earlier_s)
     torch.set_num_threads(config.learner.threads)  # before all else: QR's bits depend on it
@@ -141,6 +144,8 @@ def train(
         more = {"bits_may_differ": differ, "parent": about}
         write_provenance(directory, settings, list(overrides), resumed=resumed is not None, **more)
         hash_ = identity or config_hash(config)
+        if changed and not launched:  # then it is no job of the sweep that started it
+            update_status(directory, config_hash=hash_)
         status = Status(locked, hash_, again=again, resumed=resumed is not None)
         restarts, events = Restarts(config.learner.restarts, "learner.restarts"), EventLog()
         result: RunResult | None = None
