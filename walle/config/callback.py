@@ -56,8 +56,8 @@ class RefuseDirectory(Callback):
                 if word.lstrip("+").startswith("hydra.launcher."):
                     raise ConfigError(f"{word} is a setting of sweeps, and this is one run: add -m")
             directory = Path(config.hydra.run.dir)
-            _refuse("hydra.run.dir", directory)
-            _refuse("hydra.output_subdir", Path(config.hydra.output_subdir or ""))
+            _refuse("hydra.run.dir", config.hydra.run.dir)
+            _refuse("hydra.output_subdir", config.hydra.output_subdir or ".")
             refuse_used(directory)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
@@ -77,7 +77,7 @@ class RefuseDirectory(Callback):
                     "sweep again as before"
                 )
             _check_words(config)
-            _refuse("hydra.sweep.dir", Path(config.hydra.sweep.dir))
+            _refuse("hydra.sweep.dir", config.hydra.sweep.dir)
 
 
 @contextmanager
@@ -94,15 +94,16 @@ def _check_words(config: DictConfig) -> None:
     hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # keeps its references
     params = hydra["sweeper"].get("params") or {}
     refuse_lists(f"{key}={value}" for key, value in params.items())
-    name = str(config.get("name") or "")
-    _refuse("name", Path(name))
-    if ".." in Path(name).parts:
+    name = "null" if config.get("name") is None else str(config.name)
+    _refuse("name", name)
+    if ".." in Path(name).parts or not Path(f"./{name}").parts:
         raise ConfigError(
-            f"name={name} would lead out of multirun/; give a name without .., or another place "
-            "with hydra.sweep.dir=..."
+            f"name={name} would lead out of multirun/, or to it; give a name without .., or "
+            "another place with hydra.sweep.dir=..."
         )
 
 
-def _refuse(key: str, path: Path) -> None:
-    if fault := directory_fault(path):
+def _refuse(key: str, directory: str) -> None:
+    fault = directory_fault(Path(directory)) if directory else "it is empty; give it a value"
+    if fault:
         raise ConfigError(f"{key}: {fault}")

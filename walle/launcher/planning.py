@@ -300,9 +300,14 @@ def numbered(
             if sweep_dir is not None:
                 config.hydra.sweep.dir = sweep_dir
         with hydra_config(config):
-            directory = Path(str(config.hydra.sweep.dir), str(config.hydra.sweep.subdir))
+            sweep = Path(str(config.hydra.sweep.dir))
+            directory = sweep / str(config.hydra.sweep.subdir)
         label = job_label(identity.overrides, swept)
-        if fault := directory_fault(directory):
+        fault = directory_fault(directory)
+        # A new attempt moves what it finds there, which would be the sweep's own files.
+        if Path(os.path.abspath(sweep)).is_relative_to(os.path.abspath(directory)):
+            fault = f"{directory} holds the sweep; give hydra.sweep.subdir=${{hydra.job.num}}"
+        if fault:
             raise ConfigError(f"#{num} ({label}) cannot have its directory: {fault}")
         job = job._replace(label=label, directory=directory, identity=identity)
         other = jobs.setdefault(os.path.abspath(directory), job)
