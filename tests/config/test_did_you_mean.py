@@ -49,6 +49,12 @@ from walle.errors import ConfigError
             "env=dm_control/walker-walk-v0",
             "env=dm_control/walker-walk-v0 does not exist; did you mean env=gym env.id=dm_control",
         ),
+        ("3", "3 is not KEY=VALUE; type KEY=VALUE, without spaces"),
+        ("seed:3", "seed:3 is not KEY=VALUE; type KEY=VALUE, without spaces"),
+        ("seed=#3", "seed=#3: Hydra cannot read #3; put it in quotes: \"seed='...'\""),
+        ("hydra.launcher.cores=4", "hydra.launcher.cores=4: this must be a list: [...]"),
+        ("hydra.launcher.threads=two", "hydra.launcher.threads=two: Value 'two' of type 'str'"),
+        ("hydra.run.dir=null", "hydra.run.dir=null: field 'hydra.run.dir' is not Optional"),
         ("env=hoper", "env=hoper does not exist; did you mean 'hopper'?"),
         ("env=zzzz", "env=zzzz does not exist; choose one of: acrobot, ant"),
     ],
@@ -73,6 +79,17 @@ def test_a_sweep_that_does_not_exist_lists_those_that_do():
         compose([], "sped")
     with pytest.raises(ConfigError, match=r"choose one of: algorithms, .*speedup, .*walle sweeps"):
         compose([], "zzzz")
+
+
+def test_a_sweep_file_of_ones_own_is_suggested_and_a_path_is_not_its_name(tmp_path, monkeypatch):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "own.yaml").write_text("hydra: {mode: MULTIRUN}\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"^-cn ownn: no sweep has that name; .* 'own'\?"):
+        compose([], "ownn")
+    for path in ("conf/own", "conf/own.yaml", str(tmp_path / "conf" / "own")):
+        with pytest.raises(ConfigError, match=r"^-cn \S+ is a path; type -cd \S*conf -cn own$"):
+            compose([], path)
 
 
 def test_a_python_on_which_hydra_does_not_start_is_one_line(command, capsys, monkeypatch):

@@ -242,6 +242,18 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
     [
         (b"# caf\xe9\n", r"\S+/mine\.yaml is not UTF-8 \(.*\); save it in that encoding"),
         (b"seed: [3\n", r"while parsing a flow sequence in \"\S+/mine\.yaml\", line 1.*"),
+        (
+            b"defaults: [config, _self_]\nhydra: {launcher: {cores: 2}}\n",
+            r"In 'mine': hydra\.launcher\.cores: this must be a list: \[\.\.\.\]",
+        ),
+        (
+            b"defaults: [config, _self_]\nhydra: {sweeper: {parms: {seed: 3}}}\n",
+            r"In 'mine': hydra\.sweeper\.parms is not a setting; did you mean '\S+params'\?",
+        ),
+        (
+            b"defaults: [config, _self_]\nhydra: {mode: MULTIRUNS}\n",
+            r"In 'mine': hydra\.mode: Invalid value 'MULTIRUNS', expected one of .*",
+        ),
     ],
 )
 def test_a_yaml_file_that_cannot_be_read_is_named_in_one_line(

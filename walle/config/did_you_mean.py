@@ -19,10 +19,11 @@ from omegaconf.errors import (
     GrammarParseError,
     InterpolationResolutionError,
     OmegaConfBaseException,
+    ValidationError,
 )
 from yaml import YAMLError
 
-from walle.config.files import algorithms, config_directory, sweeps_directory
+from walle.config.files import algorithms, config_directory, sweep_questions
 from walle.config.schemas import GROUPS, LACKS, REMOVED, Config
 from walle.errors import ConfigError, nearest
 from walle.system.importing import with_colon, with_module
@@ -88,7 +89,8 @@ def explain(error: Exception) -> str | None:
         return None
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if isinstance(error, MissingConfigException):
-        return _explain_missing(str(error.missing_cfg_file), error.options)
+        primary = "primary config" in str(error)
+        return _explain_missing(str(error.missing_cfg_file), error.options, primary=primary)
     if lines[0].startswith(_SEVERAL):
         given = lines[0].removeprefix(_SEVERAL).strip("'")
         return f"{given} has several values; for a sweep over them add -m"
@@ -101,20 +103,30 @@ def explain(error: Exception) -> str | None:
         present = lines[0].partition("keys: ")[2].split(", ")
         group = next((name for name in ("env", "algo") if name not in present), "env")
         return f"{group} has no value; give one: {group}=..."
-    if isinstance(error, OverrideParseException) and "missing EQUAL" in str(error):
-        word = error.override
-        fix = f"type {word}=VALUE, without spaces"
-        fix = f"to resume a run type resume={word}" if Path(word).is_dir() else fix
-        return f"{word} is not KEY=VALUE; {fix}"
     if isinstance(error, OverrideParseException):
+        word = error.override
+        name, equal, value = word.partition("=")
+        if not equal or " " in name:
+            shown = name if re.fullmatch(r"[a-z][\w.]*", name) else "KEY"
+            fix = f"type {shown}=VALUE, without spaces"
+            fix = f"to resume a run type resume={word}" if Path(word).is_dir() else fix
+            return f"{word} is not KEY=VALUE; {fix}"
+        if lines[0].startswith("Lexer"):  # it gives no reason
+            return f"{word}: Hydra cannot read {value}; put it in quotes: \"{name}='...'\""
         return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
-    if isinstance(error.__cause__, ConfigTypeError):
-        given = lines[0].removeprefix("Error merging override ")
+    file, composing, _ = lines[0].partition("Error raised while composing config")
+    cause = error.__context__ if composing else error.__cause__
+    key, reason = getattr(cause, "full_key", None), str(cause or "").partition("\n")[0]
+    where = f"{file.rpartition(':')[0]}: " if composing else ""
+    given = where + (key or "") if composing else lines[0].removeprefix("Error merging override ")
+    if isinstance(cause, ConfigTypeError) and not composing:
         return f"{given} must be a {'list: [...]' if '={' in given else 'mapping: {key: value}'}"
-    key = getattr(error.__cause__, "full_key", None)
+    if isinstance(cause, (ConfigTypeError, ValidationError)):
+        reason = "this must be a list: [...]" if "is not a ListConfig" in reason else reason
+        return f"{given.removesuffix(': ')}: {reason}"
     if key:
-        return _explain_key(key, getattr(error.__cause__, "parent_node", None), str(error))
-    return f"{lines[0]} {str(error.__cause__ or '').partition(chr(10))[0]}".strip()
+        return where + _explain_key(key, getattr(cause, "parent_node", None), str(error))
+    return f"{lines[0]} {reason}".strip()
 
 
 def refuse_lists(words: Iterable[str]) -> None:
@@ -205,15 +217,21 @@ def misplaced(algorithm: str) -> str:
     )
 
 
-def _explain_missing(missing: str, options: Sequence[str] | None) -> str:
-    """Explains a file of conf/ or sweeps/ that does not exist, such as env/Ant-v5 or my_sweep."""
+def _explain_missing(missing: str, options: Sequence[str] | None, *, primary: bool) -> str:
+    """Explains a file of conf/ or sweeps/ that does not exist, such as env/Ant-v5 or my_sweep.
+
+    `primary` means that it was given with -cn.
+    """
     group, _, name = missing.rpartition("/")
     if missing.startswith("env/"):  # an environment's id may have slashes too: ALE/Pong-v5
         group, _, name = missing.partition("/")
-    if not group:
-        files = [*sweeps_directory().glob("*.yaml"), config_directory() / "config.yaml"]
-        near = nearest(name, [file.stem for file in files])
-        return f"-cn {name}: no sweep has that name; {near} (`walle sweeps` lists their questions)"
+    if primary or not group:
+        for file in (Path(root, missing).with_suffix(".yaml") for root in ("", "/")):
+            if file.is_file():
+                return f"-cn {file} is a path; type -cd {file.parent} -cn {file.stem}"
+        near = nearest(name, [*sweep_questions(), "config"])
+        questions = "(`walle sweeps` lists their questions)"
+        return f"-cn {missing}: no sweep has that name; {near} {questions}"
     # In a list, as in logger=[tensorboard,NAME], Hydra gives no options.
     options = options or [file.stem for file in (config_directory() / group).glob("*.yaml")]
     if not options and group != "env":
