@@ -219,6 +219,15 @@ def test_a_directory_without_a_run_is_refused(tmp_path, refused):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("words", [["resume="], ["++resume=''"], ["resume=a", "resume=b"]])
+def test_a_run_is_resumed_in_one_directory(tmp_path, refused, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    line = refused(*words)
+    assert line == f"walle: {' '.join(words)}: give the directory of one run, or none\n"
+    assert "resume=typo: no run has been here" in refused("++resume=typo")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_goes_on_in_no_other_directory(completed, refused, tmp_path):
     before = files(completed)
     line = refused(f"hydra.run.dir={tmp_path}/other", f"resume={completed}")
@@ -351,7 +360,7 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
 
 
 def test_nothing_is_resumed_unless_asked():
-    for arguments in (["walle", "resume=null"], ["walle", "resume="]):
+    for arguments in (["walle", "resume=null"], ["walle"]):
         assert _into_its_directory(arguments) == arguments
 
 

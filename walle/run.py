@@ -207,7 +207,7 @@ def _main(hydra: Any) -> None:
         if error.errno not in DISK_FIXES:
             raise
         fix = DISK_FIXES[error.errno]
-        if not any(word.startswith("resume=") for word in arguments):
+        if not any(word.lstrip("+").startswith("resume=") for word in arguments):
             key = "hydra.sweep.dir" if sweeping else "hydra.run.dir"
             fix += f", or choose another directory with {key}=..."
         sys.exit(_report(f"cannot write: {error}; {fix}", 1))
@@ -218,11 +218,13 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     from walle.config.loading import stored_config
     from walle.errors import ConfigError
 
-    resume = next((word for word in arguments if word.startswith("resume=")), "")
-    directory = resume.partition("=")[2].strip("'\"")
-    if directory in ("", "null"):
+    given = [word for word in arguments if word.lstrip("+").startswith("resume=")]
+    directory = given[0].partition("=")[2].strip("'\"") if given else "null"
+    if len(given) > 1 or not directory:
+        sys.exit(_report(f"{' '.join(given)}: give the directory of one run, or none", 2))
+    if directory == "null":
         return arguments
-    if elsewhere := [word for word in arguments if word.startswith("hydra.run.dir=")]:
+    if elsewhere := [w for w in arguments if w.lstrip("+").startswith("hydra.run.dir=")]:
         reason = "a run is resumed in its own directory; drop one of the two"
         sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
@@ -242,7 +244,7 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
         start_fork_server()  # it imports torch while Hydra composes the settings here
     # Hydra takes a backslash literally unless a quote follows it.
     escaped = re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), directory)
-    index = arguments.index(resume)
+    index = arguments.index(given[0])
     words = [f"resume='{escaped}'", f"hydra.run.dir='{escaped}'", "hydra.output_subdir=null"]
     return [*arguments[:index], *words, *arguments[index + 1 :]]
 
