@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import re
 import sys
 import traceback
@@ -114,7 +115,7 @@ def directory_fault(path: Path) -> str | None:
             return f"the name {part[:20]}... has {size} bytes, more than {NAME_BYTES}; shorten it"
     if (size := len(str(path).encode())) > PATH_BYTES:
         return f"the path {str(path)[:20]}... has {size} bytes, more than {PATH_BYTES}; shorten it"
-    return None
+    return f"{path} is a file; move it, or give another directory" if os.path.isfile(path) else None
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

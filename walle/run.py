@@ -67,7 +67,7 @@ def _remove_unused(composed: DictConfig) -> bool:
 
     hydra = HydraConfig.get()
     directory = Path(hydra.runtime.output_dir)
-    if hydra.mode == RunMode.RUN and composed.resume is None:
+    if hydra.mode == RunMode.RUN and composed.get("resume") is None:
         remove_refused(directory)
     return not directory.exists()
 
@@ -93,7 +93,7 @@ def _run(composed: DictConfig) -> float | None:
         directory, launched = Path(hydra.runtime.output_dir), hydra.mode == RunMode.MULTIRUN
         # Unresolved, so that references such as ${oc.env:TOKEN} stay in what is stored.
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
-        if composed.resume is None:
+        if composed.get("resume") is None:
             if _has_samplers_and_no_own_class(composed):
                 # It imports torch in parallel to `validate`.
                 start_fork_server(loaded=launched and _forked_from_walle(hydra.launcher))

@@ -1,4 +1,10 @@
-from walle.config.files import config_directory, help_text, sweep_questions, sweeps_directory
+from walle.config.files import (
+    config_directory,
+    help_text,
+    recipes,
+    sweep_questions,
+    sweeps_directory,
+)
 
 
 def test_the_help_names_every_choice_and_every_sweep():
@@ -25,6 +31,14 @@ def test_sweep_files_of_ones_own_come_last(tmp_path, monkeypatch):
     assert dict(list(found.items())[-2:]) == {"rates": "Which rate?", "sizes": ""}
     assert len(found) == len(sweep_questions()) + 1 == len({*found} - {"notes"})
     assert "  rates " in help_text()
+
+
+def test_a_file_in_another_encoding_is_listed_too(tmp_path, monkeypatch):
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    for file in ("conf/mine.yaml", "conf/experiment/mine.yaml"):
+        (tmp_path / file).write_bytes(b"# caf\xe9\nhydra: {mode: MULTIRUN}\n")
+    monkeypatch.chdir(tmp_path)
+    assert sweep_questions()["mine"] == recipes()["mine"] == "caf\N{REPLACEMENT CHARACTER}"
 
 
 def test_the_help_has_the_comments_of_the_settings_that_were_chosen():

@@ -251,6 +251,12 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
             r"In 'mine': hydra\.sweeper\.parms is not a setting; did you mean '\S+params'\?",
         ),
         (
+            b"defaults: [config, _self_]\nsampler: serial\n",
+            r"sampler=serial: .*; in a file choose one under defaults: `- override /sampler: .*",
+        ),
+        (b"defaults: [config, _self_]\nalgo: td3\n", r"algo=td3: algo holds settings; .*"),
+        (b"seed: 3\n", r"walle's settings are absent: begin the file of -cn with .*"),
+        (
             b"defaults: [config, _self_]\nhydra: {mode: MULTIRUNS}\n",
             r"In 'mine': hydra\.mode: Invalid value 'MULTIRUNS', expected one of .*",
         ),
@@ -280,7 +286,13 @@ TOO_LONG = r"the name x{20}\.\.\. has 300 bytes, more than 255; shorten it"
         (["-m", f"hydra.sweep.subdir={LONG}"], f"#0 .* cannot have its directory: {TOO_LONG}"),
         (["-m", "name=../x"], r"name=\.\./x would lead out of multirun/, or to it; give a name.*"),
         (["-m", "name=."], r"name=\. would lead out of multirun/, or to it; give a name without.*"),
-        (["-m", "name="], "name: it is empty; give it a value"),
+        (["-m", "name="], "name= would lead out of multirun/, or to it; give a name without.*"),
+        (["-m", "name=file"], "name: multirun/file is a file; move it, or give another directory"),
+        (
+            ["-m", "hydra.sweep.dir=multirun/file"],
+            r"hydra\.sweep\.dir: multirun/file is a file; .*",
+        ),
+        (["hydra.run.dir=multirun/file"], r"hydra\.run\.dir: multirun/file is a file; .*"),
         (["-m", "hydra.sweep.dir="], "hydra.sweep.dir: it is empty; give it a value"),
         (["hydra.run.dir="], "hydra.run.dir: it is empty; give it a value"),
         (["-m", "hydra.sweep.subdir=."], "#0 .*: multirun/.* holds the sweep; give .*"),
@@ -292,6 +304,8 @@ def test_a_name_that_no_directory_can_have_is_refused_in_one_line(
     tmp_path, monkeypatch, command, capsys, arguments, line
 ):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "multirun").mkdir()
+    (tmp_path / "multirun" / "file").touch()
     with pytest.raises(SystemExit, match="2"):
         command(*arguments, "sampler=serial")
     assert re.fullmatch(f"(walle: )?{line}\n", capsys.readouterr().err)

@@ -57,7 +57,7 @@ class RefuseDirectory(Callback):
                     raise ConfigError(f"{word} is a setting of sweeps, and this is one run: add -m")
             directory = Path(config.hydra.run.dir)
             _refuse("hydra.run.dir", config.hydra.run.dir)
-            _refuse("hydra.output_subdir", config.hydra.output_subdir or ".")
+            _refuse("hydra.output_subdir", f"{directory}/{config.hydra.output_subdir or ''}")
             refuse_used(directory)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
@@ -95,7 +95,7 @@ def _check_words(config: DictConfig) -> None:
     params = hydra["sweeper"].get("params") or {}
     refuse_lists(f"{key}={value}" for key, value in params.items())
     name = "null" if config.get("name") is None else str(config.name)
-    _refuse("name", name)
+    _refuse("name", f"multirun/{name}")
     if ".." in Path(name).parts or not Path(f"./{name}").parts:
         raise ConfigError(
             f"name={name} would lead out of multirun/, or to it; give a name without .., or "

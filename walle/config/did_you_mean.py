@@ -30,6 +30,8 @@ from walle.system.importing import with_colon, with_module
 
 _SEVERAL = "Ambiguous value for argument "
 
+NO_DEFAULTS = "walle's settings are absent: begin the file of -cn with `defaults: [config, _self_]`"
+
 # walle's keys, with the names that Stable-Baselines3, RLlib and CleanRL have for them.
 ELSEWHERE = {
     "algo.clip": "clip_coef clip_param clip_range",
@@ -177,6 +179,8 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
         if last in names.split():
             return f"{key} is not a setting; did you mean {here}?"
     known = {field.name for field in fields(Config)}
+    if key in known:
+        return NO_DEFAULTS
     if name and group in known:
         known = {f"{group}.{key}" for key in _keys(group)}
     near, owner = nearest(key, known), nearest(key, algorithms())

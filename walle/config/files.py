@@ -99,7 +99,7 @@ def sweep_questions(arguments: Sequence[str] = ()) -> dict[str, str]:
     """The question of each sweep file, its first comment line; the user's own come last."""
     files = sorted(sweeps_directory().glob("*.yaml"))
     own = (file for path in search_path(arguments)[1:] for file in sorted(path.glob("*.yaml")))
-    files += [file for file in own if re.search(r"\bmode:\s*MULTIRUN\b", file.read_text())]
+    files += [file for file in own if re.search(r"\bmode:\s*MULTIRUN\b", _text(file))]
     return {file.stem: _purpose(file) for file in files}
 
 
@@ -114,5 +114,10 @@ def _files(pattern: str, arguments: Sequence[str]) -> list[Path]:
 
 def _purpose(file: Path) -> str:
     """The first comment line of a file, other than its `@package` line."""
-    lines = (line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
+    lines = (line.lstrip("# ") for line in _text(file).splitlines() if line.startswith("#"))
     return next((line for line in lines if not line.startswith("@package")), "")
+
+
+def _text(file: Path) -> str:
+    """The text of a file that a list shows, whatever its encoding."""
+    return file.read_text(encoding="utf-8", errors="replace")

@@ -23,7 +23,14 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 
 from walle import algos
 from walle.config.checks import check_allowed, checked
-from walle.config.did_you_mean import cannot_have, explain, misplaced, refuse_lists, unresolvable
+from walle.config.did_you_mean import (
+    NO_DEFAULTS,
+    cannot_have,
+    explain,
+    misplaced,
+    refuse_lists,
+    unresolvable,
+)
 from walle.config.files import algorithms, config_directory
 from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
@@ -70,7 +77,7 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
                 f"{word} is for the command line: from Python walle.train(config, directory) gets "
                 "the directory, and a sweep is a loop"
             )
-    if composed.resume is not None:
+    if composed.get("resume") is not None:
         raise ConfigError(
             f"resume={composed.resume}: a composed configuration starts a new run; to resume "
             f"that one type `walle run resume={composed.resume}`"
@@ -88,7 +95,10 @@ def validate(composed: DictConfig, here: str = "") -> Config:
         _refuse_unknown("", composed, Config)
         for field in fields(Config):
             if field.name not in composed:
-                raise ConfigError(f"{field.name} has no value; give one: {field.name}=...")
+                fault = f"{field.name} has no value; give one: {field.name}=..."
+                raise ConfigError(fault if "resume" in composed else NO_DEFAULTS)
+        for group in ("algo", *GROUPS):
+            _refuse_value(group, composed[group])
         algo = _typed_algorithm(composed)
         if composed.sampler.get("name") == "serial":  # before the sampler refuses a max_lag
             check_allowed(algo.name, "serial")
@@ -209,14 +219,21 @@ def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
     return current
 
 
+def _refuse_value(group: str, node: Any) -> None:
+    """Refuses a group that is no mapping: eval=null, checkpoint=FILE, or `algo: td3` in a file."""
+    if isinstance(node, DictConfig):
+        return
+    shown = "null" if node is None else node
+    fix = f"type {group}.every=null for one at the end only, or {group}.every=STEPS"
+    more = {
+        "eval": f"{fix}; eval.episodes=0 leaves out evaluations",
+        "checkpoint": f"{fix}; to resume a run type resume=DIR",
+    }
+    fix = more.get(group, f"in a file choose one under defaults: `- override /{group}: {shown}`")
+    raise ConfigError(f"{group}={shown}: {group} holds settings; {fix}")
+
+
 def _schema(group: str, composed: DictConfig) -> type:
-    if not isinstance(node := composed[group], DictConfig):  # eval=null, checkpoint=FILE
-        shown, fix = "null" if node is None else node, "; eval.episodes=0 leaves out evaluations"
-        fix = fix if group == "eval" else "; to resume a run type resume=DIR"
-        raise ConfigError(
-            f"{group}={shown}: {group} holds settings; type {group}.every=null for one at the "
-            f"end only, or {group}.every=STEPS{fix}"
-        )
     if OmegaConf.is_missing(composed[group], "name"):
         raise ConfigError(f"{group}.name has no value; give one: {group}.name=module:Class")
     name = str(composed[group].get("name", ""))
@@ -239,9 +256,9 @@ def _schema(group: str, composed: DictConfig) -> type:
 
 
 def _typed_algorithm(composed: DictConfig) -> Any:
-    if OmegaConf.is_missing(composed.algo, "name"):
+    if OmegaConf.is_missing(composed.algo, "name") or composed.algo.get("name") is None:
         raise ConfigError("algo.name has no value; give one: algo.name=module:Class")
-    return _typed("algo", composed.algo, algos.load(composed.algo.name).capabilities.settings)
+    return _typed("algo", composed.algo, algos.load(str(composed.algo.name)).capabilities.settings)
 
 
 def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
@@ -252,7 +269,7 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
             continue
         if not prefix and key in algorithms():
             raise ConfigError(misplaced(str(key)))
-        if prefix == "sampler" and key in LACKS.get(str(node["name"]), {}):
+        if prefix == "sampler" and key in LACKS.get(str(node.get("name")), {}):
             if getattr(schema, key, None) == node[key]:
                 continue  # what this sampler has anyway, as a recipe with sampler.n=1 sets it
             raise ConfigError(cannot_have(str(node["name"]), key, node[key]))
