@@ -56,9 +56,9 @@ def refused(command, capsys):
 @pytest.mark.slow
 def test_a_run_and_a_job_of_the_same_settings_have_one_hash(tmp_path):
     settings = [*SMALL, "total_steps=128", "algo.compile=false", "seed=3", "sampler.timeout_s=600"]
-    places = (f"hydra.run.dir={tmp_path / 'run'}", f"hydra.sweep.dir={tmp_path / 'sweep'}")
-    for more in ([], ["-m"]):
-        arguments = [sys.executable, "-m", "walle.run", *more, *settings, *places]
+    one, sweep = f"hydra.run.dir={tmp_path / 'run'}", f"hydra.sweep.dir={tmp_path / 'sweep'}"
+    for more in ([one], ["-m", sweep]):
+        arguments = [sys.executable, "-m", "walle.run", *more, *settings]
         subprocess.run(arguments, check=True, timeout=100, capture_output=True)
     found = [read_status(tmp_path / each)["config_hash"] for each in ("run", "sweep/0")]
     assert found[0] == found[1]

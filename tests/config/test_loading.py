@@ -121,7 +121,9 @@ def test_slow_passes_its_step_on():
         (["algo.value_weight=-1"], r"algo.value_weight=-1.0 must not be negative"),
         (["algo=ppo_kl", "algo.kl_target=0"], r"algo.kl_target=0.0 must be positive"),
         (["algo=ppo_kl", "algo.eta=-1"], r"algo.eta=-1.0 must not be negative"),
-        (["logger.print_every_s=0"], r"logger.print_every_s=0.0 must be positive"),
+        (["logger.print_every_s=0"], r"logger.print_every_s=0.0 must lie in \(0, 1e6\], as in 10"),
+        (["logger.print_every_s=1e10"], r"logger.print_every_s=1\S+ must lie in \(0, 1e6\]"),
+        (["sampler.timeout_s=1e7"], r"sampler.timeout_s=1\S+ must lie in \(0, 1e6\], as in 600"),
         (["logger=wandb", "logger.mode=offlin"], r"did you mean 'offline'"),
         (["logger=wandb", "logger.project=a/b c"], r"logger.project='a/b c' needs 1 to 128 char"),
         (
@@ -287,6 +289,14 @@ TOO_LONG = r"the name x{20}\.\.\. has 300 bytes, more than 255; shorten it"
         (["-m", "name=../x"], r"name=\.\./x would lead out of multirun/, or to it; give a name.*"),
         (["-m", "name=."], r"name=\. would lead out of multirun/, or to it; give a name without.*"),
         (["-m", "name="], "name= would lead out of multirun/, or to it; give a name without.*"),
+        (
+            ["-m", "hydra.run.dir=x/${seed}"],
+            r".* setting of one run, and this is a sweep: type hydra\.sweep\.dir=x/\$\{seed\}",
+        ),
+        (
+            ["hydra.sweep.dir=x"],
+            r"hydra\.sweep\.dir=x is a setting of sweeps, and this is .*: add -m",
+        ),
         (["-m", "name=file"], "name: multirun/file is a file; move it, or give another directory"),
         (
             ["-m", "hydra.sweep.dir=multirun/file"],

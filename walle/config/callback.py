@@ -51,10 +51,9 @@ class RefuseDirectory(Callback):
             _check_words(config)
             for name in sorted(_algorithms(config).intersection(map(str, config))):
                 raise ConfigError(misplaced(name))
-            # A single run would silently ignore settings of the launcher.
-            for word in map(str, config.hydra.overrides.hydra or ()):
-                if word.lstrip("+").startswith("hydra.launcher."):
-                    raise ConfigError(f"{word} is a setting of sweeps, and this is one run: add -m")
+            # A single run would silently ignore settings of the launcher, sweeper and sweep.
+            if word := _typed(config, "hydra.launcher.", "hydra.sweep"):
+                raise ConfigError(f"{word} is a setting of sweeps, and this is one run: add -m")
             directory = Path(config.hydra.run.dir)
             _refuse("hydra.run.dir", config.hydra.run.dir)
             _refuse("hydra.output_subdir", f"{directory}/{config.hydra.output_subdir or ''}")
@@ -76,6 +75,9 @@ class RefuseDirectory(Callback):
                     f"resume={config.resume} with a sweep, which resumes by itself: start the "
                     "sweep again as before"
                 )
+            if word := _typed(config, "hydra.run."):
+                fix = f"type {word.replace('hydra.run.', 'hydra.sweep.')}"
+                raise ConfigError(f"{word} is a setting of one run, and this is a sweep: {fix}")
             _check_words(config)
             _refuse("hydra.sweep.dir", config.hydra.sweep.dir)
 
@@ -87,6 +89,12 @@ def _reported() -> Iterator[None]:
     except (ConfigError, OmegaConfBaseException) as error:  # Hydra would turn it into a warning
         print(f"walle: {explain(error) or error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _typed(config: DictConfig, *keys: str) -> str | None:
+    """The first word of the command line with a key that starts with one of `keys`."""
+    words: Any = OmegaConf.to_container(config.hydra.overrides.hydra, resolve=False)
+    return next((word for word in words or () if word.lstrip("+").startswith(keys)), None)
 
 
 def _check_words(config: DictConfig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-from walle.errors import matching, not_negative, one_of, positive
+from walle.errors import matching, not_negative, one_of, positive, within
 from walle.types import Lag
 
 
@@ -73,7 +73,7 @@ class SamplerConfig:
     lanes: int | None = positive()
     collect: str = one_of("fixed", "episodes")
     pin: bool
-    timeout_s: float | None = positive()
+    timeout_s: float | None = within("(0, 1e6]", example=600)
 
 
 @dataclass(kw_only=True)
@@ -143,7 +143,7 @@ class LoggerConfig:
     return_window: int = positive()
     info: list[str]
     progress: str = one_of("auto", "bar", "lines", "quiet")
-    print_every_s: float = positive()
+    print_every_s: float = within("(0, 1e6]", example=10)
     video_every: int | None = positive()
     video_steps: int | None = positive()
     tensorboard: bool = False

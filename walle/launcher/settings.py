@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import List, Optional
 
-from walle.errors import ConfigError, check_bounds, not_negative, one_of, positive
+from walle.errors import ConfigError, check_bounds, not_negative, one_of, positive, within
 
 DEFAULT_REPEAT = "seed"
 STALE_BEATS = 9  # a worker has vanished when it has missed this many heartbeats
@@ -53,7 +53,7 @@ class SlurmConf:
     # @COMMAND@; null: the launcher's.
     template: Optional[str] = None
     # Seconds between two heartbeats of a worker. Others claim its jobs after it misses nine.
-    heartbeat_s: float = positive(10.0)
+    heartbeat_s: float = within("(0, 1e6]", example=10, default=10.0)
 
 
 @dataclass
@@ -76,7 +76,7 @@ class RayConf:
     # Seconds that jobs have to write their checkpoints when Ctrl-C ends the workers.
     save_s: int = not_negative(120)
     # Seconds between two heartbeats of a worker. Others claim its jobs after it misses nine.
-    heartbeat_s: float = positive(10.0)
+    heartbeat_s: float = within("(0, 1e6]", example=10, default=10.0)
 
 
 @dataclass

@@ -105,7 +105,7 @@ def test_a_slurm_that_does_not_answer_leaves_no_sweep(app, pretended):
         ({"check_cores": True}, {}, "leave it out"),
         ({}, {"partition": "fast"}, "no partition fast; choose among high, low"),
         ({}, {"workers": 0}, "slurm.workers=0 must be positive"),
-        ({}, {"heartbeat_s": 0}, "slurm.heartbeat_s=0 must be positive"),
+        ({}, {"heartbeat_s": 0}, "slurm.heartbeat_s=0 must lie in"),
         ({}, {"template": "nowhere"}, "cannot be read"),
     ],
 )
