@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import permutations, product
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.groups import (
@@ -95,10 +92,7 @@ def question(sweep: Sweep, by: str | None) -> Question:
             )
         return Question(key, known[0], known[-1])
     pairs = list(permutations(known, 2))
-    same = [pair for pair in pairs if ",".join(map(str, pair)) == asked]
-    if not same:  # such as 1e-4 for 0.0001
-        read = {value: _yaml_values(str(value)) for value in known}
-        same = [(a, b) for a, b in pairs if read[a] + read[b] == _yaml_values(asked)]
+    same = [pair for pair in pairs if _parts(",".join(map(str, pair))) == _parts(asked)]
     if not same:
         raise BadInputError(
             f"--by {by}: needs two different values of {key}, as in --by {key}=A,B; "
@@ -107,12 +101,15 @@ def question(sweep: Sweep, by: str | None) -> Question:
     return Question(key, *same[0])
 
 
-def _yaml_values(text: str) -> list[Any]:
-    """The values in a text with commas, as YAML; the text itself if it cannot be read."""
-    try:
-        return list(OmegaConf.create(f"[{text}]"))
-    except (YAMLError, OmegaConfBaseException):
-        return [text]
+def _parts(text: str) -> list[float | str]:
+    """What stands between commas, numbers as such: 1e-4 is 0.0001."""
+    parts: list[float | str] = []
+    for part in map(str.strip, text.split(",")):
+        try:
+            parts.append(float(part))
+        except ValueError:
+            parts.append(part)
+    return parts
 
 
 def restricted(sweep: Sweep, asked: Question) -> Sweep:

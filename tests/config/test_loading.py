@@ -265,8 +265,9 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
     ],
 )
 def test_a_yaml_file_that_cannot_be_read_is_named_in_one_line(
-    tmp_path, command, capsys, content, line
+    tmp_path, command, capsys, content, line, monkeypatch
 ):
+    monkeypatch.chdir(tmp_path)  # without walle's settings Hydra makes outputs/ in it
     (tmp_path / "mine.yaml").write_bytes(content)
     with pytest.raises(SystemExit, match="2"):
         command("-cd", str(tmp_path), "-cn", "mine")
