@@ -83,7 +83,7 @@ def test_a_run_that_was_broken_off_is_in_no_mean(walle_eval, trained, tmp_path):
     assert states == ["completed", "interrupted", "completed"]
 
 
-def test_typed_wordsthat_differ_name_the_runs():
+def test_typed_settings_that_differ_name_the_runs():
     shared = ["env=hopper"]
     assert varying([[*shared, "seed=1"], [*shared, "seed=2", "+env.kwargs.a=b"]]) == [
         {"seed": "1", "env.kwargs.a": "default"},
@@ -100,7 +100,7 @@ def of_sweep(place, algo, seed, possible=(0.0, 6.0)):
     return Target(f"{algo}{seed}", Path("x"), typed, "completed", Path(place), possible)
 
 
-def test_runs_of_equal_wordsare_summarised():
+def test_runs_of_equal_settings_are_summarised():
     """The interval of 3 and 5 is 4 -+ 12.7, and it ends at the possible returns."""
     jobs = [("ppo", 1, 3.0), ("a2c", 1, 9.0), ("ppo", 2, 5.0)]
     found = [(of_sweep("s", algo, seed), result(mean)) for algo, seed, mean in jobs]
@@ -142,7 +142,7 @@ def test_mistakes_are_one_line_and_code_2(walle_eval, arguments, expected):
     assert expected in err
 
 
-def test_wordsand_paths_may_come_in_any_order(tmp_path):
+def test_settings_and_paths_may_come_in_any_order(tmp_path):
     settings = {"n": Setting(int, 1, "a number"), "flag": Setting(bool, False, "a switch")}
     paths, values, flags = parse(
         ["n=1e3", "--far", "a/b=c", "flag=True", "d"], "", settings, {"--far": "far"}
@@ -178,8 +178,10 @@ def test_a_table_replaces_no_file_of_a_run_or_a_sweep(walle_eval, sweep, name):
     before = table.read_bytes()
     code, out, err = walle_eval(sweep / "discrete", "episodes=1", f"csv={table}")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "exists already, in a run's directory: give a new name" in err
+    assert "is a file of a run or a sweep: give another name" in err
     assert table.read_bytes() == before
+    own = [sweep / "discrete", "episodes=1", f"csv={sweep / 'own.csv'}"]
+    assert [walle_eval(*own)[0] for _ in range(2)] == [0, 0]
 
 
 def test_an_environment_may_change_the_directory_and_fail_in_a_video(

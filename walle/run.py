@@ -221,7 +221,8 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
     given = [word for word in arguments if word.lstrip("+").startswith("resume=")]
     directory = given[0].partition("=")[2].strip("'\"") if given else "null"
     if len(given) > 1 or not directory:
-        sys.exit(_report(f"{' '.join(given)}: give the directory of one run, or none", 2))
+        fault = "name one run only" if len(given) > 1 else "name a run's directory, or leave it out"
+        sys.exit(_report(f"{' '.join(given)}: {fault}", 2))
     if directory == "null":
         return arguments
     if elsewhere := [w for w in arguments if w.lstrip("+").startswith("hydra.run.dir=")]:

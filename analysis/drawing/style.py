@@ -278,7 +278,7 @@ def scale_axes(
 ) -> None:
     """Sets the scales of fully drawn axes, and the ticks of the x axis at `places`.
 
-    With `log` both axes are logarithmic, y to the base `base`; otherwise the y axis starts at zero.
+    With `log` both axes are logarithmic, y to the base `base`; otherwise y is as by `from_zero`.
     `hollow` explains the hollow markers of `point` in the legend.
     """
     from matplotlib.ticker import LogLocator, NullFormatter
@@ -305,7 +305,7 @@ def explain_hollow(axes: Axes, label: str = "more busy processes than cores") ->
 
 
 def from_zero(axes: Axes) -> None:
-    """Limits the y axis to a little beyond its points, and to zero if none is on that side."""
+    """Sets the y axis from zero to a little beyond its points, also below zero if some are."""
     limits = [other.dataLim for other in axes.get_shared_y_axes().get_siblings(axes)]
     low, high = min(0, *(each.y0 for each in limits)), max(0, *(each.y1 for each in limits))
     axes.set_ylim(low * 1.12, high * 1.12)

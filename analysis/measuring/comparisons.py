@@ -91,8 +91,8 @@ def question(sweep: Sweep, by: str | None) -> Question:
                 f"sweeps, or --by {' or '.join(varying) or 'KEY'}"
             )
         return Question(key, known[0], known[-1])
-    pairs = list(permutations(known, 2))
-    same = [pair for pair in pairs if _parts(",".join(map(str, pair))) == _parts(asked)]
+    typed = _parts(asked)
+    same = [(a, b) for a, b in permutations(known, 2) if _parts(f"{a},{b}") == typed]
     if not same:
         raise BadInputError(
             f"--by {by}: needs two different values of {key}, as in --by {key}=A,B; "

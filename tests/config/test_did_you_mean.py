@@ -91,8 +91,11 @@ def test_a_sweep_file_of_ones_own_is_suggested_and_a_path_is_not_its_name(tmp_pa
     with pytest.raises(ConfigError, match=r"^-cn ownn: no sweep has that name; .* 'own'\?"):
         compose([], "ownn")
     for path in ("conf/own", "conf/own.yaml", str(tmp_path / "conf" / "own")):
-        with pytest.raises(ConfigError, match=r"^-cn \S+ is a path; type -cd \S*conf -cn own$"):
+        line = r"^-cn \S+: \S+ is not in conf/; type -cd \S*conf -cn own$"
+        with pytest.raises(ConfigError, match=line):
             compose([], path)
+    with pytest.raises(ConfigError, match=r"^-cn \.: no sweep has that name"):
+        compose([], ".")
 
 
 def test_a_python_on_which_hydra_does_not_start_is_one_line(command, capsys, monkeypatch):

@@ -92,6 +92,7 @@ def test_slow_passes_its_step_on():
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
         (["algo=xqc", "schedule_steps=5000"], r"learning_starts=5000 .* 0 from the first update"),
         (["algo=pqn", "env=cartpole", "net.scale=state"], r"algo=pqn, which has another kind of p"),
+        (["algo=dqn", "env=cartpole", "net.scale=state"], r"algo=dqn, which has another kind of p"),
         (
             ["algo=a3c", "sampler=serial"],
             r"algo=a3c cannot run with sampler=serial: .* use algo=a2c; use sampler.max_lag=null$",
@@ -287,9 +288,12 @@ TOO_LONG = r"the name x{20}\.\.\. has 300 bytes, more than 255; shorten it"
         (["-m", f"name={LONG}"], f"name: {TOO_LONG}"),
         (["-m", f"hydra.sweep.dir={LONG}"], rf"hydra\.sweep\.dir: {TOO_LONG}"),
         (["-m", f"hydra.sweep.subdir={LONG}"], f"#0 .* cannot have its directory: {TOO_LONG}"),
-        (["-m", "name=../x"], r"name=\.\./x would lead out of multirun/, or to it; give a name.*"),
-        (["-m", "name=."], r"name=\. would lead out of multirun/, or to it; give a name without.*"),
-        (["-m", "name="], "name= would lead out of multirun/, or to it; give a name without.*"),
+        (
+            ["-m", "name=../x"],
+            r"name=\.\./x would lead out of multirun/, or to it; give another.*",
+        ),
+        (["-m", "name=."], r"name=\. would lead out of multirun/, or to it; give another name.*"),
+        (["-m", "name="], "name= would lead out of multirun/, or to it; give another name.*"),
         (
             ["-m", "hydra.run.dir=x/${seed}"],
             r".* setting of one run, and this is a sweep: type hydra\.sweep\.dir=x/\$\{seed\}",

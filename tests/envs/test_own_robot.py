@@ -147,14 +147,16 @@ def test_the_simulation_cannot_be_changed_by_accident():
     with pytest.raises(ValueError, match="read-only"):
         lanes_of(observe=observe)
 
-    def reward(before, action, now):
-        action *= 2
-        return now.qpos[:, 0]
 
-    lanes = lanes_of(reward=reward)
+def test_a_reward_may_change_its_action_in_place():
+    def reward(before, action, now):
+        action += 1
+        return action[:, 0]
+
+    lanes, action = lanes_of(reward=reward), np.zeros((3, 1), np.float32)
     lanes.reset()
-    with pytest.raises(RolloutError, match="read-only"):
-        push(lanes)
+    assert lanes.step(action).reward.tolist() == [1, 1, 1]
+    assert not action.any()
 
 
 @pytest.mark.parametrize(

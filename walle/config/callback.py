@@ -79,6 +79,12 @@ class RefuseDirectory(Callback):
                 fix = f"type {word.replace('hydra.run.', 'hydra.sweep.')}"
                 raise ConfigError(f"{word} is a setting of one run, and this is a sweep: {fix}")
             _check_words(config)
+            name, sweep = config.get("name"), Path(config.hydra.sweep.dir)
+            if name is not None and (".." in Path(str(name)).parts or sweep == Path("multirun")):
+                raise ConfigError(
+                    f"name={name} would lead out of multirun/, or to it; give another name, or "
+                    "another place with hydra.sweep.dir=..."
+                )
             _refuse("hydra.sweep.dir", config.hydra.sweep.dir)
 
 
@@ -102,13 +108,7 @@ def _check_words(config: DictConfig) -> None:
     hydra: Any = OmegaConf.to_container(config.hydra, resolve=False)  # keeps its references
     params = hydra["sweeper"].get("params") or {}
     refuse_lists(f"{key}={value}" for key, value in params.items())
-    name = "null" if config.get("name") is None else str(config.name)
-    _refuse("name", f"multirun/{name}")
-    if ".." in Path(name).parts or not Path(f"./{name}").parts:
-        raise ConfigError(
-            f"name={name} would lead out of multirun/, or to it; give a name without .., or "
-            "another place with hydra.sweep.dir=..."
-        )
+    _refuse("name", f"multirun/{config.get('name')}")
 
 
 def _refuse(key: str, directory: str) -> None:

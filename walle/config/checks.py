@@ -288,7 +288,8 @@ def check_allowed(algorithm: str, mode: str) -> None:
 def _check_net(config: Config) -> None:
     name, net = config.algo.name, config.net
     capabilities = algos.load(name).capabilities
-    if getattr(algos.load(name), "kind", "stochastic") != "stochastic" and net.scale != "constant":
+    is_stochastic = getattr(algos.load(name), "kind", "stochastic") == "stochastic"
+    if net.scale != "constant" and (capabilities.replay or not is_stochastic):
         raise ConfigError(
             f"net.scale={net.scale} with algo={name}, which has another kind of policy; use "
             "net.scale=constant"

@@ -230,9 +230,10 @@ def _explain_missing(missing: str, options: Sequence[str] | None, *, primary: bo
     if missing.startswith("env/"):  # an environment's id may have slashes too: ALE/Pong-v5
         group, _, name = missing.partition("/")
     if primary or not group:
-        for file in (Path(root, missing).with_suffix(".yaml") for root in ("", "/")):
+        for file in (Path(root, missing.removesuffix(".yaml") + ".yaml") for root in ("", "/")):
             if file.is_file():
-                return f"-cn {file} is a path; type -cd {file.parent} -cn {file.stem}"
+                where = f"type -cd {file.parent} -cn {file.stem}"
+                return f"-cn {missing}: {file} is not in conf/; {where}"
         near = nearest(name, [*sweep_questions(), "config"])
         questions = "(`walle sweeps` lists their questions)"
         return f"-cn {missing}: no sweep has that name; {near} {questions}"

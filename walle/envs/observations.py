@@ -222,12 +222,15 @@ def _check_finite(values: AnyArray) -> None:
 
 def check_entries(values: AnyArray, dtype: Any, where: str = "") -> AnyArray:
     """Returns `values`, after refusing entries that an array of `dtype` would cut off."""
+    if isinstance(values, np.ndarray) and values.dtype == dtype:
+        return values
     if np.iscomplexobj(values):
         raise RolloutError(
             f"the environment returned a complex observation{where}: return real numbers, such as "
             "the real part or the absolute value"
         )
-    if np.dtype(dtype).kind in "iub" and (array := np.asarray(values)).dtype != dtype:
+    if np.dtype(dtype).kind in "iub":
+        array = np.asarray(values)
         with np.errstate(invalid="ignore"):
             lost = array[array.astype(dtype) != array]
         if lost.size:

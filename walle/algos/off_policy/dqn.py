@@ -66,13 +66,14 @@ class DQNState(NamedTuple):
 class DQN(OffPolicy):
     """DQN: one network of action values, with a target network."""
 
+    kind = "epsilon_greedy"
     capabilities: ClassVar[Capabilities] = Capabilities(DQNSettings, replay=True, images=True)
     metrics = ("value_loss", "q")  # q is the mean value of the minibatch's actions
 
     def __init__(self, settings: DQNSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters; the target is a copy of them."""
         check_discrete(settings.name, problem.action_space)
-        self.policy_factory = net.policy_factory(problem, "epsilon_greedy")
+        self.policy_factory = net.policy_factory(problem, self.kind)
         self.policy: EpsilonGreedyPolicy = self.policy_factory()
         generator = problem.generator()
         initial = self.policy.init_values(generator).to(problem.device)

@@ -153,9 +153,8 @@ class RobotTask(Task):
 
     def reward_and_end(self, before: Fields, action: AnyArray, now: Fields) -> RewardAndEnd:
         """The results of the robot's `reward` and `terminated`, after checking both."""
-        lanes, action = len(action), action.view()
-        action.flags.writeable = False  # as in `before` and `now`: it is part of the rollout
-        reward = _floats("reward", self.robot.reward(before, action, now), (lanes,))
+        lanes = len(action)
+        reward = _floats("reward", self.robot.reward(before, action.copy(), now), (lanes,))
         if self.robot.terminated is None:
             return reward, never(lanes)
         value = _checked("terminated", self.robot.terminated(now), (lanes,))
