@@ -52,7 +52,7 @@ from walle.errors import ConfigError
         ("3", "3 is not KEY=VALUE; type KEY=VALUE, without spaces"),
         ("seed:3", "seed:3 is not KEY=VALUE; type KEY=VALUE, without spaces"),
         ("seed=#3", "seed=#3: Hydra cannot read #3; put it in quotes: \"seed='...'\""),
-        ("hydra.launcher.cores=4", "hydra.launcher.cores=4: this must be a list: [...]"),
+        ("hydra.launcher.cores=4", "hydra.launcher.cores=4 must be a list: [...]"),
         ("hydra.launcher.threads=two", "hydra.launcher.threads=two: Value 'two' of type 'str'"),
         ("hydra.run.dir=null", "hydra.run.dir=null: field 'hydra.run.dir' is not Optional"),
         ("algo.name=null", "algo.name has no value; give one: algo.name=module:Class"),

@@ -247,7 +247,7 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
         (b"seed: [3\n", r"while parsing a flow sequence in \"\S+/mine\.yaml\", line 1.*"),
         (
             b"defaults: [config, _self_]\nhydra: {launcher: {cores: 2}}\n",
-            r"In 'mine': hydra\.launcher\.cores: this must be a list: \[\.\.\.\]",
+            r"In 'mine': hydra\.launcher\.cores must be a list: \[\.\.\.\]",
         ),
         (
             b"defaults: [config, _self_]\nhydra: {sweeper: {parms: {seed: 3}}}\n",

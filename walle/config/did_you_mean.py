@@ -124,7 +124,8 @@ def explain(error: Exception) -> str | None:
     if isinstance(cause, ConfigTypeError) and not composing:
         return f"{given} must be a {'list: [...]' if '={' in given else 'mapping: {key: value}'}"
     if isinstance(cause, (ConfigTypeError, ValidationError)):
-        reason = "this must be a list: [...]" if "is not a ListConfig" in reason else reason
+        if "is not a ListConfig" in reason:
+            return f"{given} must be a list: [...]"
         return f"{given.removesuffix(': ')}: {reason}"
     if key:
         return where + _explain_key(key, getattr(cause, "parent_node", None), str(error))
