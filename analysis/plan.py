@@ -215,8 +215,6 @@ def _figure(
     sweep: Sweep, modes: dict[str, list[Prediction]], base: Prediction, first: Setup, warmup: int
 ) -> style.Figure:
     """Seconds of a round and speedups; the runs measured on the planned machine are hollow."""
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
     figure, (left, right) = style.panels(2, height=2.7)
     looks = {mode: style.look(i) for i, mode in enumerate(modes)}
     for mode, points in modes.items():
@@ -247,9 +245,6 @@ def _figure(
     for area in (left, right):
         area.set_xlabel(style.AXIS_NAMES["sampler.n"])
         style.scale_axes(area, style.axis_places(numbers), log=True, hollow=False)
-        wide = area.get_ylim()[1] > 4 * area.get_ylim()[0]  # else it may hold one of 1, 2, 5 ...
-        area.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if wide else MaxNLocator(5))
-        area.minorticks_off()
         style.mark_cores(area, (first.cores or 0) * first.machines)
     style.legend(figure)
     return figure

@@ -120,9 +120,10 @@ def _file(name: str, value: str) -> Path:
     if path.is_dir():
         raise ConfigError(f"{name}={value} is a directory: name a file in it")
     of_run = [folder / "run.json" for folder in path.parents[:2]] + [path.parent / "manifest.json"]
-    is_other = name == "csv" and path.exists() and path.read_bytes()[:4] != b"run,"
-    if is_other and any(file.exists() for file in of_run):
-        raise ConfigError(f"csv={value} is a file of a run or a sweep: give another name")
+    if name == "csv" and path.exists() and any(file.exists() for file in of_run):
+        with path.open("rb") as file:
+            if file.read(4) != b"run,":  # with which the tables of this command begin
+                raise ConfigError(f"csv={value} is a file of a run or a sweep: give another name")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 

@@ -94,7 +94,7 @@ def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
 
 
 def one_per_seed(sweep: Sweep, frame: pd.DataFrame, runs: Iterable[str]) -> list[str]:
-    """Of each seed the run with the most rows in `frame`, the first of several."""
+    """One run for each seed: the one with the most rows in `frame`, or the first of several."""
     seeds = {run.name: run.config.get("seed", "") for run in sweep.runs}
     rows = frame["run"].value_counts()
     longest = sorted(runs, key=lambda run: -rows.get(run, 0))

@@ -281,20 +281,19 @@ def scale_axes(
     With `log` both axes are logarithmic, y to the base `base`; otherwise y is as by `from_zero`.
     `hollow` explains the hollow markers of `point` in the legend.
     """
-    from matplotlib.ticker import LogLocator, NullFormatter
+    from matplotlib.ticker import LogLocator
 
     names = [f"{name:g}" if isinstance(name, float) else str(name) for name in places]
     if log:
         axes.set_xscale("log", base=2)
     axes.set_xticks(list(places.values()), names)
-    axes.minorticks_off()
     if log:
         axes.set_yscale("log", base=base)
         axes.yaxis.set_major_locator(LogLocator(base, (1.0, 2.0, 5.0) if base == 10 else (1.0,)))
         axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())  # matplotlib's own writes formulas
     else:
         from_zero(axes)
+    axes.minorticks_off()  # matplotlib would write formulas at those of a logarithmic axis
     if hollow:
         explain_hollow(axes)
 

@@ -11,9 +11,9 @@ Info = dict[str, Tensor]
 LOG_LARGEST = 88.0  # whose exponential is just finite in float32
 
 
-def likelihood_ratio(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
-    """ρ = π(a|s) / π_old(a|s) from the logarithms; its gradient is 0 where it would overflow."""
-    return (log_prob - old_log_prob).clamp(max=LOG_LARGEST).exp()
+def likelihood_ratio(log_ratio: Tensor) -> Tensor:
+    """ρ = π(a|s) / π_old(a|s) from its logarithm; its gradient is 0 where it would overflow."""
+    return log_ratio.clamp(max=LOG_LARGEST).exp()
 
 
 def ppo_clip(
@@ -25,11 +25,12 @@ def ppo_clip(
 
     `kl` is the estimate E[(ρ - 1) - log ρ] (Schulman 2020, "Approximating KL divergence").
     """
-    ratio = likelihood_ratio(log_prob, old_log_prob)
+    log_ratio = log_prob - old_log_prob
+    ratio = likelihood_ratio(log_ratio)
     clipped = ratio.clamp(1 - clip, 1 + clip)
     loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
     info = {
-        "kl": (ratio - 1 - (log_prob - old_log_prob)).mean(),
+        "kl": (ratio - 1 - log_ratio).mean(),
         "clip_fraction": ((ratio - 1).abs() > clip).to(ratio.dtype).mean(),
     }
     return loss, info
@@ -48,7 +49,7 @@ def ppo_kl(
 
     -E[ρ A] + β k + η max(0, k - 2 target)², where k = E[KL(π_old || π)]. Inputs [B].
     """
-    ratio = likelihood_ratio(log_prob, old_log_prob)
+    ratio = likelihood_ratio(log_prob - old_log_prob)
     mean_kl = kl.mean()
     excess = torch.relu(mean_kl - 2 * target)
     loss = -(ratio * advantage).mean() + beta * mean_kl + eta * excess.square()
@@ -57,7 +58,7 @@ def ppo_kl(
 
 def surrogate(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor) -> Tensor:
     """-E[π(a|s) / π_old(a|s) A] (Schulman et al. 2015, eq. 14), to be minimised; inputs [B]."""
-    return -(likelihood_ratio(log_prob, old_log_prob) * advantage).mean()
+    return -(likelihood_ratio(log_prob - old_log_prob) * advantage).mean()
 
 
 def policy_gradient(log_prob: Tensor, advantage: Tensor) -> Tensor:

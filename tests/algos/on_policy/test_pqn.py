@@ -33,16 +33,6 @@ def test_the_loss_is_the_squared_error_of_the_action_taken():
     assert loss.item() == pytest.approx((q - batch.target).square().mean().item(), rel=1e-5)
 
 
-def test_the_explained_variance_is_that_of_the_action_taken():
-    algorithm, rollout = trained(0, *SMALL)
-    experience = algorithm.normalizers.experience(rollout)
-    batch = algorithm.batch(experience, algorithm.vector)
-    q = algorithm.policy.values(algorithm.vector[:-1], batch.inputs)[range(64), batch.action]
-    expected = 1 - (batch.target - q).var() / batch.target.var()
-    metrics, _ = algorithm.improve_networks(experience, epochs=1, minibatch_size=64, recompute=True)
-    assert metrics["explained_variance"] == pytest.approx(expected.item(), abs=1e-5)
-
-
 def test_epsilon_falls_in_a_line():
     algorithm, _ = trained(0, *SMALL, "algo.exploration_fraction=0.5", "algo.exploration_final=0.1")
     found = []

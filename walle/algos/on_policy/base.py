@@ -309,14 +309,10 @@ class OnPolicyActorCritic(OnPolicy):
         rate = s.learning_rate * left
         passes |= {"learning_rate": rate, "generator": self.generator}
         result, value, target = self.improve(self.vector, self.adam, experience, **passes)
-        variance = losses.explained_variance(self.fitted(experience, value), target)
         self.vector, self.adam = result.vector, result.state
+        variance = losses.explained_variance(value, target)
         metrics = {**result.info, "explained_variance": variance, "learning_rate": rate}
         return metrics, result.gradient_steps
-
-    def fitted(self, experience: Experience, value: Tensor) -> Tensor:  # noqa: ARG002
-        """What is fitted to the targets, [N], before the passes: V(s), `value`."""
-        return value
 
     def parts(self) -> list[engines.Part]:
         """The passes over a round."""

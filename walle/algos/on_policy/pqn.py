@@ -131,13 +131,6 @@ class PQN(OnPolicyActorCritic):
         )
         return {**metrics, "gradient_steps": gradient_steps}
 
-    @torch.no_grad()
-    def fitted(self, experience: Experience, value: Tensor) -> Tensor:  # noqa: ARG002
-        """Q(s, a) of the actions that were taken."""
-        params, _ = self.networks.split(self.vector)
-        q = self.networks.values(params, self.features(experience).obs)
-        return q.gather(-1, experience.action.unsqueeze(-1)).flatten()
-
     @property
     def policy_vector(self) -> Tensor:
         """The parameters of the values, then ε."""
