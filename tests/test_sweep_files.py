@@ -35,7 +35,8 @@ TINY = (
     "hydra.launcher.check_cores=false",
 )
 OWN_SIZES = {
-    **dict.fromkeys(("off_policy", "replay"), ("total_steps=5440",)),  # 5,000 steps at random first
+    # 5,000 steps at random come first
+    **dict.fromkeys(("off_policy", "replay"), ("batch_size=64", "total_steps=5056")),
     "reproduce_parallel_trpo": ("batch_size=400", "total_steps=800"),  # 200 lanes
     "parallel_trpo_2016": ("sampler.lanes=8", "batch_size=400", "total_steps=800"),
     "batch_ppo_2017": ("batch_size=300", "total_steps=600"),  # 30 lanes
