@@ -105,7 +105,7 @@ def test_saving(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_balance(tmp_path):
-    small = ("--repetitions", "1", "total_steps=40960", "--json", tmp_path / "found.json")
+    small = ("--repetitions", "1", "total_steps=16384", "--json", tmp_path / "found.json")
     said = output("balance", *small, cwd=tmp_path)
     assert "equal cores: " in said
     assert len(json.loads((tmp_path / "found.json").read_text())["one busy core"]) == 1
