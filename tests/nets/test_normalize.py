@@ -182,3 +182,15 @@ def test_a_reward_normalizer_goes_on_from_its_state():
     for scaled in after:
         np.testing.assert_allclose(scaled.numpy(), expected, rtol=1e-6)
     assert state["return"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_a_state_has_the_types_of_the_state_that_it_was_loaded_from(shape):
+    """NumPy returns a scalar where arrays without axes are added."""
+    moments, loaded = RunningMoments(shape), RunningMoments(shape)
+    moments.update(np.ones((3, *shape)))
+    loaded.load_state_dict(moments.state_dict())
+    for ours, theirs in zip(
+        moments.state_dict().values(), loaded.state_dict().values(), strict=True
+    ):
+        assert type(ours) is type(theirs)

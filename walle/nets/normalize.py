@@ -72,7 +72,8 @@ class RunningMoments:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         self.count = state["count"]
-        self.mean, self._m2 = np.asarray(state["mean"]).copy(), np.asarray(state["m2"]).copy()
+        # The index makes an array without axes the scalar that `update` leaves.
+        self.mean, self._m2 = np.array(state["mean"])[()], np.array(state["m2"])[()]
 
 
 class ObservationNormalizer(RunningMoments):
