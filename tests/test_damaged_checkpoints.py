@@ -198,6 +198,14 @@ def test_every_damage_without_checksums_is_refused_or_changes_no_shape(
     assert count > 80
 
 
+def test_a_number_may_be_an_array_without_axes_as_in_version_0_3(tmp_path):
+    number = torch.tensor(2.0, dtype=torch.float64)
+    checkpoint.check(tmp_path, {"mean": number}, {"mean": 0.0})
+    for other in (number.float(), number.reshape(1), number * math.nan):
+        with pytest.raises(CheckpointError, match="mean"):
+            checkpoint.check(tmp_path, {"mean": other}, {"mean": 0.0})
+
+
 def test_a_longer_list_is_refused(run):
     path = run("sac") / "checkpoints" / LAST
     state = checkpoint.load(path)

@@ -63,14 +63,14 @@ def test_every_run_composes_as_printed(command):
 
 @pytest.fixture
 def in_this_process(command, monkeypatch, tmp_path):
-    """Runs the first job of a sweep with Hydra's own launcher: here, without starting Python."""
+    """Runs a sweep of one job with Hydra's launcher, which starts no Python; returns its state."""
     monkeypatch.chdir(tmp_path)
 
     def _run(*arguments):
-        ours = [each for each in arguments if not each.startswith("hydra.launcher.")]
-        command(*ours, "algo.compile=false", "hydra/launcher=basic")
+        other = [each for each in arguments if not each.startswith("hydra.launcher.")]
+        command(*other, "algo.compile=false", "hydra/launcher=basic")
         (status,) = tmp_path.glob("multirun/**/status.json")
-        assert json.loads(status.read_text())["state"] == "completed"
+        return json.loads(status.read_text())["state"]
 
     return _run
 
@@ -82,7 +82,8 @@ def test_every_changed_sweep_runs_at_a_tiny_size(command_line, in_this_process):
     params = OmegaConf.load(ROOT / "sweeps" / f"{name}.yaml").hydra.sweeper.params
     ends = [f"{key}={str(values).split(',')[0]}" for key, values in params.items()]
     chosen = ["-cd", str(ROOT / "sweeps"), "-cn", name]
-    in_this_process(*chosen, *ends, *first(overrides), *TINY, *OWN_SIZES.get(name, ()))
+    small = [*TINY, *OWN_SIZES.get(name, ())]
+    assert in_this_process(*chosen, *ends, *first(overrides), *small) == "completed"
 
 
 @pytest.mark.slow
@@ -93,7 +94,7 @@ def test_every_run_runs_at_a_tiny_size(command_line, in_this_process):
         small += ["algo.learning_starts=320", "algo.updates_per_step=0.1"]
     elif "minibatch_size=1024" in command_line or "sampler.lanes=128" in command_line:
         small += ["batch_size=2048", "total_steps=2048"]
-    in_this_process("-m", *first(shlex.split(command_line)), *small)
+    assert in_this_process("-m", *first(shlex.split(command_line)), *small) == "completed"
 
 
 @pytest.mark.parametrize("part", PARTS)

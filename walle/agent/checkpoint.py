@@ -137,8 +137,8 @@ def check(path: Path, state: Any, like: Any, absent: Collection[str] = ()) -> No
 def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Iterator[str]:
     """Yields the differences of `found`, the field `field`, from `like`, one sentence each."""
     kind, should = _kind(found), _kind(like)
-    if isinstance(like, torch.Tensor) and isinstance(found, float):
-        kind = "float64 []"  # NumPy turns 0-dimensional arrays into numbers
+    if isinstance(like, float) and kind == "float64 []":
+        kind = should  # reward moments before the first update, up to version 0.3
     if like is None or (should == "float32 []" and kind == "float32 [2]"):
         return  # any value; Adam's decay in place of its steps, as before version 0.3
     if kind != should:

@@ -47,8 +47,9 @@ class RunningMoments:
     def __init__(self, shape: tuple[int, ...]) -> None:
         """Moments of samples of `shape`: mean 0 and variance 1 before the first sample."""
         self.count = 0
-        self.mean: Float64Array = np.zeros(shape)
-        self._m2: Float64Array = np.zeros(shape)
+        # As NumPy's sums do, the index makes an array without axes a scalar.
+        self.mean: Float64Array = np.zeros(shape)[()]
+        self._m2: Float64Array = np.zeros(shape)[()]
         self.batch_moments: Callable[[Any], Moments] = batch_moments  # C++ has a faster one
 
     def update(self, samples: AnyArray) -> None:
@@ -72,7 +73,6 @@ class RunningMoments:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         self.count = state["count"]
-        # The index makes an array without axes the scalar that `update` leaves.
         self.mean, self._m2 = np.array(state["mean"])[()], np.array(state["m2"])[()]
 
 
