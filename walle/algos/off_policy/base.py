@@ -23,7 +23,7 @@ from walle.learning.sharing.team import ALONE, Team
 from walle.learning.step import Divisible, Stage, Updates, gradient_of
 from walle.learning.trees import leaves, rebuild, replaced
 from walle.nets.factory import NetSettings
-from walle.nets.normalize import ObservationNormalizer
+from walle.nets.normalize import ObservationNormalizer, RewardNormalizer
 from walle.system.machine import memory_bytes
 from walle.types import PolicySnapshot, Rollout
 
@@ -43,6 +43,7 @@ class OffPolicySettings(CompilableSettings):
     buffer_size: int = positive()
     learning_starts: int = not_negative()
     updates_per_step: float = positive()
+    normalize_rewards: bool = False
 
     @property
     def random_steps(self) -> int:
@@ -79,10 +80,10 @@ class OffPolicy(ABC):
         metrics: the names of a block's numbers.
         draws: M, how often an update draws noise [B, A].
         state: nested named tuples of tensors.
+        learned: the entries of `state_dict()` that another run can start from.
     """
 
     capabilities: ClassVar[Capabilities]
-    learned: ClassVar[tuple[str, ...]] = ("tensors",)
     metrics: ClassVar[tuple[str, ...]]
     draws: ClassVar[int] = 0
     obs_clip: float | None = None
@@ -113,6 +114,9 @@ class OffPolicy(ABC):
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
         _check_memory(settings, capacity, problem, actions)
         self.replay = Replay(capacity, problem.obs_dim, actions, problem.device, layout.dtype)
+        normalizes = settings.normalize_rewards
+        self.rewards = RewardNormalizer(problem.lanes, settings.gamma, enabled=normalizes)
+        self.learned = ("tensors", "rewards.moments") if normalizes else ("tensors",)
         self.env_steps = self.blocks = 0  # steps inserted, and blocks of updates taken
         self._minibatches = (updates, size, self.replay.width)
         self._noise = (updates, self.draws, size, actions)
@@ -194,8 +198,12 @@ class OffPolicy(ABC):
         self.updates.compile(self.state, minibatches, torch.zeros(1, *self._noise, device=device))
 
     def update(self, rollout: Rollout) -> dict[str, float]:
-        """Stores the round's steps and takes the due updates; returns the metrics to log."""
+        """Stores the round's steps and takes the due updates; returns the metrics to log.
+
+        The round's returns also count for the scale of rewards.
+        """
         s, block = self.settings, self.updates_per_block
+        self.rewards(rollout.reward, rollout.ended, rollout.lane, rollout.begins)
         self.replay.add(rollout)
         self.env_steps += rollout.env_steps
         due = due_blocks(self.env_steps, s.updates_per_step, s.learning_starts, block) - self.blocks
@@ -220,9 +228,11 @@ class OffPolicy(ABC):
         return list(metrics)
 
     def _draw(self, blocks: int) -> Draw:
-        """Minibatches and noise for N blocks, from the agent's random stream."""
+        """Minibatches with scaled rewards, and noise, for N blocks, from the agent's stream."""
         per_block, size, _ = self._minibatches
         rows = self.replay.sample(blocks * per_block, size, self.generator)
+        if self.rewards.enabled:
+            rows[..., -2] *= float(self.rewards.scale)
         noise = torch.randn((blocks, *self._noise), generator=self.generator)
         return Draw(rows.view(blocks, *self._minibatches), noise.to(self.problem.device))
 
@@ -234,11 +244,13 @@ class OffPolicy(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume, without `replay`."""
+        rewards = {"rewards": self.rewards.state_dict()} if self.rewards.enabled else {}
         return {
             "tensors": leaves(self.state),
             "inserted": self.env_steps,
             "blocks": self.blocks,
             "generator": self.generator.get_state(),
+            **rewards,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -247,6 +259,8 @@ class OffPolicy(ABC):
         self.state = rebuild(self.state, (x.to(self.problem.device) for x in tensors))
         self.env_steps, self.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
+        if self.rewards.enabled:
+            self.rewards.load_state_dict(state["rewards"])
         self.team.changed()
 
     def start_from(self, state: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from walle.algos import engines
 from walle.algos.base import Capabilities, Problem
-from walle.algos.off_policy.base import Draw, OffPolicy, Sample
+from walle.algos.off_policy.base import Sample
 from walle.algos.off_policy.sac import SAC, SACSettings
 from walle.errors import ConfigError, positive
 from walle.learning import losses
@@ -39,9 +39,7 @@ from walle.learning.native.replay_updates import NativeUpdates
 from walle.learning.step import Stage, gradient_of
 from walle.learning.trees import replaced
 from walle.nets.factory import NetSettings
-from walle.nets.normalize import RewardNormalizer
 from walle.nets.normed import MOMENTUM, NormedMLPs
-from walle.types import Rollout
 
 _BOUND = 5.0  # of values, in deviations of the return
 _LOG_TEMPERATURE = -4.6051702  # log 0.01, where log α starts
@@ -52,6 +50,7 @@ class XQCSettings(SACSettings):
     """Settings in conf/algo/xqc.yaml, which explains every key."""
 
     policy_delay: int = positive()
+    normalize_rewards: bool = True
 
 
 class XQCState(NamedTuple):
@@ -72,7 +71,6 @@ class XQC(SAC):
     """XQC: SAC with batch-normalised networks of unit-norm weights, and categorical values."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(XQCSettings, replay=True, asymmetric=True)
-    learned = (*OffPolicy.learned, "rewards.moments")
     entropy, outputs = -0.5, 101
     settings: XQCSettings
 
@@ -87,7 +85,6 @@ class XQC(SAC):
                 f"algo.minibatch_size={settings.minibatch_size} with {problem.shards} shards: batch"
                 f" normalisation needs two rows a shard at least; use {2 * problem.shards} or more"
             )
-        self.rewards = RewardNormalizer(problem.lanes, settings.gamma, enabled=True)
         self.atoms = torch.linspace(-_BOUND, _BOUND, self.outputs, device=problem.device)
         super().__init__(settings, net, problem)
 
@@ -124,17 +121,6 @@ class XQC(SAC):
     def policy_vector(self) -> Tensor:
         """The parameters of an ordinary policy, whose weights have absorbed the running moments."""
         return self.normed_policy.fold(self.state.policy.vector, self.state.policy_moments)
-
-    def update(self, rollout: Rollout) -> dict[str, float]:
-        """See `OffPolicy`; first updates the scale of rewards with the round's returns."""
-        self.rewards(rollout.reward, rollout.ended, rollout.lane, rollout.begins)
-        return super().update(rollout)
-
-    def _draw(self, blocks: int) -> Draw:
-        """Minibatches, whose rewards are divided by the deviation of returns, and noise."""
-        drawn = super()._draw(blocks)
-        drawn.minibatches[..., -2] *= float(self.rewards.scale)
-        return drawn
 
     def stages(self) -> list[Stage]:
         """Updates the critics on each minibatch, then policy and temperature on the last one."""
@@ -212,15 +198,6 @@ class XQC(SAC):
         """See `OffPolicy.summary`; the critics' metrics are means over the block."""
         *critic, policy = numbers
         return super().summary((torch.stack(critic).mean(0), policy))
-
-    def state_dict(self) -> dict[str, Any]:
-        """See `OffPolicy`."""
-        return {**super().state_dict(), "rewards": self.rewards.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resumes from `state_dict()`."""
-        super().load_state_dict(state)
-        self.rewards.load_state_dict(state["rewards"])
 
 
 def _projected(nets: NormedMLPs, part: TrainState) -> TrainState:
