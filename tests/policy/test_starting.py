@@ -88,7 +88,10 @@ ON_POLICY = r"vector|(value|baseline)\.vector|normalizers\.(obs|reward\.moments)
 NAMES = {  # as the line lists them, and the entries of the state; in `tensors` Adam has three
     "dqn": ("values, target", r"tensors\.[04]"),
     "ddpg": ("policy, critic, policy_target, critic_target", r"tensors\.[0489]"),
-    "td3": ("policy, critic, policy_target, critic_target", r"tensors\.[0489]"),
+    "td3": (
+        "policy, critic, policy_target, critic_target",
+        r"tensors\.[0489]|rewards\.moments\..*",
+    ),
     "sac": ("policy, critic, log_temperature, critic_target", r"tensors\.([048]|12)"),
     "xqc": (
         "policy, critic, log_temperature, critic_target, policy_moments, critic_moments",
@@ -218,6 +221,33 @@ def test_a_parent_of_an_older_version_with_other_spaces_names_both_shapes(
     checkpoint.save(tmp_path / "last.pt", state)
     with pytest.raises(ConfigError, match=f"has other shapes .*: .*{shapes}"):
         start(tmp_path / "last.pt", *RUNS[name], "env.time_feature=true", "env.episode_limit=8")
+
+
+@pytest.mark.parametrize(("name", "normalized"), [("td3", False), ("xqc", True)])
+def test_a_run_of_version_0_3_tells_by_its_state_whether_rewards_were_normalised(
+    tmp_path, command, monkeypatch, name, normalized
+):
+    key, run = "algo.normalize_rewards", (*SMALL, *RUNS[name])
+    train(compose([*run, f"{key}={normalized}"]), tmp_path)
+    newer = ("normalize_rewards", "schedule", "adam_beta1")[: 3 if name == "td3" else 1]
+    for path in (tmp_path / "checkpoints").glob("*.pt"):
+        state = checkpoint.load(path)
+        for setting in newer:
+            del state["config"]["algo"][setting]
+        checkpoint.save(path, state)
+    told = json.loads((tmp_path / "run.json").read_text())
+    for setting in newer:
+        del told["config"]["algo"][setting]
+    (tmp_path / "run.json").write_text(json.dumps(told))
+    start(tmp_path, *run, f"{key}={normalized}")
+    with pytest.raises(
+        ConfigError, match=rf"{key}={normalized}, and this one {key}={not normalized};"
+    ):
+        start(tmp_path, *run, f"{key}={not normalized}")
+    monkeypatch.chdir(tmp_path)
+    command("resume=.", "total_steps=384")
+    resumed = checkpoint.load(tmp_path / "checkpoints/last.pt")
+    assert (resumed["env_steps"], "rewards" in resumed["algorithm"]) == (384, normalized)
 
 
 @pytest.mark.parametrize("fault", ["missing", "one byte", "half", "field", "infinite", "nothing"])

@@ -73,7 +73,7 @@ class RunningMoments:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
         self.count = state["count"]
-        self.mean, self._m2 = np.array(state["mean"])[()], np.array(state["m2"])[()]
+        self.mean, self._m2 = (np.asarray(state[name]).copy()[()] for name in ("mean", "m2"))
 
 
 class ObservationNormalizer(RunningMoments):

@@ -54,6 +54,8 @@ class Parent(NamedTuple):
                 )
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"{file} is damaged: policy.spaces: {error!r}") from error
+        scales = "rewards" in state["algorithm"]  # off-policy runs up to version 0.3 do not say it
+        its.setdefault("algo.normalize_rewards", scales)
         for key, ours in mine.items():
             if _SAME.match(key) and its.get(key, ours) != ours:
                 raise ConfigError(

@@ -11,6 +11,7 @@ from walle.algos.off_policy.base import _steps_of, due_blocks
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.learning.adam import TrainState
+from walle.learning.replay import Transitions
 from walle.training import make_algorithm, make_problem, train
 
 NAMES = ("ddpg", "td3", "sac", "xqc")
@@ -134,6 +135,41 @@ def test_it_goes_on_from_its_state(name):
     theirs.replay.restore(ours.replay.rows(0, inserted), inserted)
     assert ours.update(rollout) == theirs.update(rollout)
     assert (ours.snapshot().vector == theirs.snapshot().vector).all()
+
+
+IMAGES = ("env=gym", "env.id=tests.toy_images:Look", "net=cnn")  # rows of bytes
+
+
+@pytest.mark.parametrize("case", [*NAMES, "dqn", "images"])
+def test_rewards_of_minibatches_are_divided_by_the_deviation_of_returns(case):
+    name = "dqn" if case == "images" else case
+    task = {"dqn": (*SMALL[:2], "env=cartpole"), "images": IMAGES}.get(
+        case, (*SMALL[:2], "env=pendulum")
+    )
+    normalized = "algo.normalize_rewards=true"
+    algorithm, rollout = trained(2, f"algo={name}", *SMALL[2:], *task, normalized)
+    rewards, obs = algorithm.rewards, algorithm.obs_dim
+    expected = rewards._moments.variance**-0.5
+    assert 0 < expected != 1
+    rows = algorithm.replay.rows(0, algorithm.replay.inserted)
+    drawn = algorithm._draw(2).minibatches
+    raw, found = (Transitions.split(x, obs) for x in (rows, drawn))
+    scaled = found.reward.flatten()
+    assert scaled.any()
+    nearest = (scaled[:, None] - raw.reward * expected).abs().amin(-1)
+    assert nearest.max() < 1e-4 * scaled.abs().max()
+    assert torch.isin(found.continues, raw.continues).all()
+    assert torch.isin(found.action, raw.action).all()
+    before = rewards._moments.count
+    algorithm.update(rollout)
+    assert rewards._moments.count == before + rollout.env_steps
+
+
+def test_rewards_are_those_of_the_environment_unless_normalised():
+    algorithm, _ = trained(2, "algo=sac", *SMALL, "env=pendulum")
+    raw = algorithm.replay.rows(0, algorithm.replay.inserted)[:, -2]
+    assert torch.isin(algorithm._draw(2).minibatches[..., -2], raw).all()
+    assert "rewards" not in algorithm.state_dict()
 
 
 def test_the_buffer_lies_beside_the_checkpoint(run):

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.algos.off_policy.test_base import SMALL, made
+from tests.algos.off_policy.test_base import made
 from tests.algos.off_policy.test_sac import AIM, OBS, a_batch
 from tests.algos.on_policy.test_ppo import trained
 from walle.errors import ConfigError
@@ -64,20 +64,6 @@ def test_a_step_projects_weights_and_moves_target_and_moments():
     torch.testing.assert_close(after.critic_target, 0.75 * state.critic_target + 0.25 * vector)
     moved = 0.99 * state.critic_moments.flatten() + 0.01 * seen
     torch.testing.assert_close(after.critic_moments.flatten(), moved)
-
-
-def test_rewards_of_minibatches_are_divided_by_the_deviation_of_returns():
-    algorithm, rollout = trained(2, "algo=xqc", *SMALL, "env=pendulum")
-    rewards = algorithm.rewards
-    expected = rewards._moments.variance**-0.5
-    assert 0 < expected < 1
-    raw = algorithm.replay.rows(0, algorithm.replay.inserted)[:, -2]
-    drawn = algorithm._draw(2).minibatches[..., -2].flatten()
-    nearest = (drawn[:, None] - raw * expected).abs().amin(-1)
-    assert nearest.max() < 1e-4 * drawn.abs().max()
-    before = rewards._moments.count
-    algorithm.update(rollout)
-    assert rewards._moments.count == before + rollout.env_steps
 
 
 def test_the_target_entropy_is_minus_half_the_number_of_action_entries():

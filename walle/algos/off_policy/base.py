@@ -232,7 +232,7 @@ class OffPolicy(ABC):
         per_block, size, _ = self._minibatches
         rows = self.replay.sample(blocks * per_block, size, self.generator)
         if self.rewards.enabled:
-            rows[..., -2] *= float(self.rewards.scale)
+            Transitions.split(rows, self.obs_dim).reward.mul_(float(self.rewards.scale))
         noise = torch.randn((blocks, *self._noise), generator=self.generator)
         return Draw(rows.view(blocks, *self._minibatches), noise.to(self.problem.device))
 
