@@ -88,10 +88,7 @@ ON_POLICY = r"vector|(value|baseline)\.vector|normalizers\.(obs|reward\.moments)
 NAMES = {  # as the line lists them, and the entries of the state; in `tensors` Adam has three
     "dqn": ("values, target", r"tensors\.[04]"),
     "ddpg": ("policy, critic, policy_target, critic_target", r"tensors\.[0489]"),
-    "td3": (
-        "policy, critic, policy_target, critic_target",
-        r"tensors\.[0489]|rewards\.moments\..*",
-    ),
+    "td3": ("policy, critic, policy_target, critic_target", r"tensors\.[0489]"),
     "sac": ("policy, critic, log_temperature, critic_target", r"tensors\.([048]|12)"),
     "xqc": (
         "policy, critic, log_temperature, critic_target, policy_moments, critic_moments",

@@ -7,7 +7,6 @@ Departures from the paper:
     - two hidden layers of 256 units and minibatches of 256, as in the authors' later code; the
       layers are normalised before ReLU, exploration noise is 0.2 instead of 0.1, and the rate of
       the targets 0.01 instead of 0.005;
-    - rewards are divided by the running deviation of returns;
     - the target's action is kept within [-1, 1] after the noise, as in the authors' code;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - actions are drawn uniformly from [-1, 1] for the first `learning_starts` steps, the same
