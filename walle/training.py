@@ -37,7 +37,7 @@ from walle.agent.recorder import EpisodeTracker, Progress, Recorder
 from walle.agent.run_directory import Status, set_aside_previous, write_provenance
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm, Problem
-from walle.config.loading import config_hash, stored_groups, with_variables, without_removed
+from walle.config.loading import config_hash, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -108,7 +108,8 @@ def train(
         needed |= {"env_steps": 0, "live": [], "lanes": []}
         checkpoint.check(file, resumed, needed, ["info"])
         stored = without_removed(resumed["config"])
-        stored["algo"], stored["net"] = map(asdict, stored_groups(resumed["config"]))
+        for key in ("algo", "net"):
+            stored[key] = {**settings[key], **stored[key]}  # an earlier version has fewer settings
         stored["env"]["on_error"] = config.env.on_error  # this setting may change
         for key in keys:
             if stored[key] != settings[key]:
