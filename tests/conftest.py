@@ -1,5 +1,6 @@
 import csv
 import glob
+import json
 import os
 import pickle
 import resource
@@ -181,6 +182,20 @@ def command(monkeypatch):
         main()
 
     return _command
+
+
+@pytest.fixture
+def in_this_process(command, monkeypatch, tmp_path):
+    """Runs a sweep with Hydra's launcher, which starts no Python; returns its jobs' states."""
+    monkeypatch.chdir(tmp_path)
+
+    def _run(*arguments):
+        other = [each for each in arguments if not each.startswith("hydra.launcher.")]
+        command(*other, "algo.compile=false", "hydra/launcher=basic")
+        found = sorted(tmp_path.glob("multirun/**/status.json"))
+        return [json.loads(path.read_text())["state"] for path in found]
+
+    return _run
 
 
 def read(path):

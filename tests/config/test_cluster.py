@@ -51,6 +51,7 @@ def test_the_nodes_decide_on_the_number_of_samplers(lag, slots):
     assert (config.lanes, config.slots) == (64, slots)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("installed")
 def test_ray_is_not_imported_for_other_samplers(tmp_path):
     import subprocess

@@ -83,12 +83,14 @@ def test_jobs_side_by_side_have_disjoint_cores_and_the_same_threads(app):
     assert settings["threads"]["OMP_NUM_THREADS"] == "1"
 
 
+@pytest.mark.slow
 def test_the_sweeps_thread_settings_replace_the_users(app):
     code, _ = app.run("job=0", "do=cores", "hydra.launcher.threads=3", OMP_NUM_THREADS="7")
     assert code == 0
     assert (app.out / "0" / "cores.txt").read_text().split()[2] == "3"
 
 
+@pytest.mark.slow
 def test_a_sweep_over_sampler_n_never_overlaps_two_jobs(app):
     unchecked = "hydra.launcher.check_cores=false"
     code, output = app.run("sampler.n=1,2,99", "seed=0,1", "sleep_s=0.1", unchecked)

@@ -183,6 +183,7 @@ def test_the_next_launcher_waits_for_the_jobs_of_a_killed_one(app):
     assert app.index()[0]["state"] == "completed"
 
 
+@pytest.mark.slow
 def test_two_launchers_never_share_a_directory(app):
     first = app.start("job=0", "name=shared", "sleep_s=30")
     app.wait_until(lambda: app.speaks(0))
@@ -193,6 +194,7 @@ def test_two_launchers_never_share_a_directory(app):
     assert first.wait(timeout=20) == 143
 
 
+@pytest.mark.slow
 def test_a_sweep_that_measures_time_runs_in_blocks_that_grow_with_it(app):
     """Jobs 0 to 3 are n=1,2 with seeds 7 and 5; then seed 9 comes."""
     seeds = ("name=blocks", "hydra.launcher.check_cores=false")

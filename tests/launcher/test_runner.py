@@ -36,6 +36,7 @@ def test_ctrl_c_stops_cleanly_and_writes_the_index(app):
     assert app.processes() == []
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_kills(app):
     launcher = app.start("job=0", "do=hang")
     app.wait_until(lambda: app.speaks(0))
@@ -67,6 +68,7 @@ def test_retries_and_the_limit_on_failures(app):
     assert "#1 failed: as #0 (exit code 1)" in output
 
 
+@pytest.mark.slow
 def test_a_broken_sweep_with_retries_ends_at_the_limit_on_failures(app):
     limits = ("hydra.launcher.retries=1", "hydra.launcher.max_failures=2")
     code, output = app.run("job=range(6)", "do=raise", "hydra.launcher.cores=[0]", *limits)

@@ -334,6 +334,7 @@ def test_a_compiled_step_has_the_same_numbers_for_its_shape_and_others(problem, 
             torch.testing.assert_close(x, y)
 
 
+@pytest.mark.slow
 def test_importing_the_agent_or_a_sampler_loads_no_compiler_and_no_library_for_figures():
     heavy = {"torch._dynamo", "torch._inductor", "sympy", "scipy", "pandas", "matplotlib"}
     code = (

@@ -34,6 +34,7 @@ for run in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_acting_imports_little(trained):
     runs = [str(trained(each)) for each in ("ppo", "sac", "td3", "dqn", "memory", "state_scale")]
     ran = subprocess.run(

@@ -321,7 +321,8 @@ def test_a_sweep_starts_from_runs_beside_the_user(parent, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
+def test_the_commands_of_the_page_run(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     section = (ROOT / "docs/using_policies.md").read_text().partition("## Fine-tune\n")[2]
     lines = re.search(r"```sh\n(.+?)```", section, re.DOTALL)[1].strip().splitlines()
     assert len(lines) == 4
@@ -332,11 +333,7 @@ def test_the_commands_of_the_page_run(tmp_path, monkeypatch):
         learning = ("algo.learning_starts=64", "algo.updates_per_step=0.1") if sac else ()
         quick = ("batch_size=64", "sampler.lanes=4", "sampler=serial", "algo.compile=false")
         unmeasured = ("hydra.launcher.check_cores=false",) if "-m" in words else ()
-        arguments = [*words, *quick, *learning, *unmeasured, "eval.episodes=1"]
-        ended = subprocess.run(
-            [sys.executable, "-m", "walle.run", *arguments], cwd=tmp_path, capture_output=True
-        )
-        assert ended.returncode == 0, (line, ended.stderr.decode())
+        command(*words, *quick, *learning, *unmeasured, "eval.episodes=1")
     jobs = sorted((tmp_path / "multirun").rglob("run.json"))
     assert [bool(json.loads(job.read_text())["parent"]) for job in jobs] == [True, False]
     assert read(jobs[0].with_name("iterations.csv"))

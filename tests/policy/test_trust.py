@@ -125,6 +125,7 @@ def test_what_makes_no_environment_is_never_called(foreign, name):
         find_maker(name)
 
 
+@pytest.mark.slow
 def test_with_trust_a_module_beside_the_run_is_imported_and_named(foreign, tmp_path):
     foreign(config__env__id="evil:Env")
     ran = walle_command(tmp_path, "eval", "run", "episodes=1", "which=last", "trust=true")

@@ -153,6 +153,7 @@ def test_return_and_step_are_written_on_the_picture():
     assert {0, 255} & set(one[:50].ravel().tolist()) == {255}
 
 
+@pytest.mark.slow
 def test_a_restless_picture_stays_small(tmp_path):
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 255, (120, 36, 48, 3), np.uint8).repeat(10, 1).repeat(10, 2)
@@ -163,6 +164,7 @@ def test_a_restless_picture_stays_small(tmp_path):
         assert (tmp_path / name).stat().st_size <= BYTES_PER_S * limit_s
 
 
+@pytest.mark.slow
 def test_return_and_step_stay_readable_above_a_restless_picture(tmp_path):
     """A floor that moves takes the bits of the digits: they were smeared after a second."""
     random = np.random.default_rng(0)

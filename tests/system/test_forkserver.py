@@ -110,6 +110,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "threads"), [("loaded", "1"), ("loaded", "2"), ("new", "1")])
 def test_a_job_forks_a_server_that_has_its_modules_and_nothing_else(tmp_path, word, threads):
     limits = dict.fromkeys(forkserver.THREAD_VARIABLES, threads)

@@ -82,6 +82,7 @@ def items(found):
     return {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in found}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_offline_run_has_name_group_tags_sections_config_and_summary(directory):
     pytest.importorskip("wandb")

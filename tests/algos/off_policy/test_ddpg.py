@@ -6,6 +6,7 @@ from tests.algos.off_policy.test_sac import GAMMA, a_batch, aimed
 from walle.errors import ConfigError
 
 
+@pytest.mark.slow
 def test_it_aims_and_a_cut_episode_s_value_goes_on():
     action, value = aimed("ddpg", 15)
     assert action == pytest.approx(0.5, abs=0.1)

@@ -65,11 +65,13 @@ def test_a_smaller_beta2_remembers_fewer_gradients():
     assert usual.adam.square.any()
 
 
+@pytest.mark.slow
 def test_the_value_of_a_constant_reward_that_is_cut_reaches_the_geometric_series():
     algorithm, _ = trained(30, *CONSTANT, "+env.kwargs.ends=truncated")
     assert values(algorithm) == pytest.approx(1 / (1 - GAMMA), rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_value_of_a_constant_reward_that_terminates_does_not():
     algorithm, _ = trained(30, *CONSTANT, "+env.kwargs.ends=terminated")
     remaining = np.arange(1, 9)

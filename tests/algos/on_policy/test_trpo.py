@@ -66,6 +66,7 @@ CONSTANT_TRPO = (
 )
 
 
+@pytest.mark.slow
 def test_values_of_a_constant_reward_reach_the_geometric_series():
     algorithm, _ = trained(30, *CONSTANT_TRPO, "+env.kwargs.ends=truncated")
     value = algorithm.baseline(torch.tensor([[0.5, -0.5]]))

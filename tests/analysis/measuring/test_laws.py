@@ -182,6 +182,7 @@ def test_the_seconds_are_stretched_before_the_law_is_fitted() -> None:
     assert high == pytest.approx((2 * 3.6 * np.exp(0.4303) - 8) / 8, rel=0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("serial", [0.0, 0.02, 0.97])
 def test_coverage_of_the_serial_fraction_near_its_bounds(serial: float) -> None:
     """Stretched after fitting, the interval of 2% holds the truth in 90% of the trials."""

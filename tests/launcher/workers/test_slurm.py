@@ -48,6 +48,7 @@ def pretended(tmp_path, monkeypatch):
     return directory
 
 
+@pytest.mark.slow
 def test_a_sweep_of_two_workers_on_one_directory(app, pretended):
     two = ("hydra.launcher.slurm.workers=2", "hydra.launcher.slurm.heartbeat_s=0.2")
     code, output = app.run("job=range(4)", "sleep_s=0.2", "hydra.launcher.backend=slurm", *two)
