@@ -18,6 +18,7 @@ from walle.analysis.runs import BadInputError, Sweep, fingerprint, load
 from walle.analysis.writing import sentences
 from walle.analysis.writing.format import counted, listed
 from walle.system.files import write_atomically
+from walle.system.signals import reader_may_leave
 
 FORMATS = (".png", ".svg", ".pdf")
 # Figures of the same data are the same bytes.
@@ -93,7 +94,8 @@ def parser(
 def guard(name: str, action: Callable[[], None]) -> int:
     """Runs `action`; bad input becomes one line on stderr, after `name`, and exit code 2."""
     try:
-        action()
+        with reader_may_leave():
+            action()
     except BadInputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2

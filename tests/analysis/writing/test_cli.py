@@ -223,6 +223,14 @@ def test_a_script_answers_from_any_directory(tmp_path: Path) -> None:
     assert said.stdout.startswith("usage: report.py")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["speedup", "report"])
+def test_a_reader_of_the_output_may_leave(script: str, here: Path) -> None:
+    line = f"{sys.executable} {ROOT}/analysis/{script}.py | true; exit ${{PIPESTATUS[0]}}"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (141, "")
+
+
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     code = (
         "import sys, walle.analysis.speedup, walle.analysis.report\n"
