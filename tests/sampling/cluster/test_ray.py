@@ -270,5 +270,7 @@ def test_nothing_is_left_when_the_driver_is_killed(cluster, tmp_path, own):
         driver.kill()
     assert len(started) > (6 if own else 2)
     gone, left = psutil.wait_procs(started, timeout=110)  # Ray's two agents take a minute
-    assert [p for p in left if p.status() != psutil.STATUS_ZOMBIE] == []  # Ray reaps late
+    everything = psutil.process_iter(["status"])
+    alive = {p.pid for p in everything if p.info["status"] != psutil.STATUS_ZOMBIE}
+    assert [p for p in left if p.pid in alive] == []  # Ray reaps late
     assert os.getpid() not in {process.pid for process in gone}
