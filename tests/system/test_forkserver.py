@@ -77,6 +77,35 @@ def test_without_a_private_directory(tmp_path):
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+# As glfw looks for its library's version while MuJoCo is imported.
+ASKS = """
+import subprocess, sys
+asked = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+asked.communicate(open("answer").read())  # a pipe that nobody writes to
+"""
+INTERRUPTED = """
+import os, time
+import psutil
+from walle.system import forkserver
+
+os.mkfifo("answer")
+forkserver._WORKERS = ("asks",)
+forkserver.keep_processes()
+forkserver.start_fork_server()
+server = psutil.Process(forkserver.fork_server())
+while not server.children():
+    time.sleep(0.01)
+time.sleep(0.5)  # for the program's start
+"""
+
+
+def test_a_server_ends_while_a_module_that_it_imports_talks_to_a_program(tmp_path):
+    (tmp_path / "asks.py").write_text(ASKS)
+    (tmp_path / "interrupted.py").write_text(INTERRUPTED)
+    ran = python(tmp_path, {"PYTHONPATH": str(tmp_path)}, "interrupted.py")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
 JOB = """
 import atexit, logging, os, sys
 import torch

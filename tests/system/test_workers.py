@@ -206,10 +206,7 @@ def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     _, stderr = run.communicate(timeout=LIMIT_S)
     began = file.exists()  # even in the stage of the server, on a busy machine
     said = "" if began else "walle: stopped before the run began\n"
-    # MuJoCo imports glfw, which looks for its library's version in a process of its own; that one
-    # shows an error if the server, which reads its answer, was ended meanwhile.
-    glfws = r'Traceback .*:\n  File "<string>", .*\nBrokenPipeError: .*\n'
-    assert (run.returncode, re.sub(glfws, "", stderr)) == (130, said)
+    assert (run.returncode, stderr) == (130, said)
     assert not began or status(tmp_path)["state"] == "interrupted"
     assert began or stage == "server"
 

@@ -155,8 +155,17 @@ def end_orphans() -> None:
 
 def end_all_processes() -> None:
     """When this process exits, ends every process that it has started."""
-    if _server._forkserver_pid is not None:
-        os.kill(_server._forkserver_pid, signal.SIGKILL)  # this process adopts its children
+    server = _server._forkserver_pid
+    if server is not None:
+        # A program that a module starts while it is imported, as glfw does, shows an error on the
+        # terminal if the server, which talks to it, ends first.
+        os.kill(server, signal.SIGSTOP)
+        workers = {process.pid or 0 for process in multiprocessing.active_children()}
+        for pid in process_tree.descendants(server, spare=workers):
+            if process_tree.variable_of(pid, WORKER_MARK) is None:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        os.kill(server, signal.SIGKILL)  # this process adopts its children
         _server._forkserver_pid = None
     process_tree.end_descendants(LINGER_S, spare=[_tracker._pid])  # it ends with this process
 
