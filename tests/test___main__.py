@@ -52,6 +52,15 @@ def test_help_has_a_line_for_each_command_and_is_quick(tmp_path):
     assert all(len(line) < 110 and line.endswith(".") for line in lines)
 
 
+def test_an_interrupt_ends_a_command_without_a_traceback(monkeypatch, capsys):
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(__main__, "import_module", interrupted)
+    assert called("export", "runs/a", monkeypatch=monkeypatch) == 130
+    assert capsys.readouterr() == ("", "")
+
+
 def test_every_module_with_a_main_is_a_command():
     folders = (ROOT / "walle", ROOT / "walle" / "policy", ROOT / "walle" / "analysis")
     files = [file for folder in folders for file in folder.glob("[a-z]*.py")]

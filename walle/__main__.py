@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from contextlib import redirect_stdout, suppress
 from importlib import import_module
 from pathlib import Path
+from signal import SIGINT
 
 ANALYSES = (
     *("across_tasks", "compare", "iteration_time", "lag", "plan", "published_returns"),
@@ -42,10 +43,13 @@ def main() -> int | None:
     """Runs the command that sys.argv names; returns its exit code, 2 for an unknown command."""
     if sys.path[0] != os.getcwd() and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does: modules beside the user are found
-    from walle.system.signals import reader_may_leave
+    try:
+        from walle.system.signals import reader_may_leave
 
-    with reader_may_leave():
-        return _main()
+        with reader_may_leave():
+            return _main()
+    except KeyboardInterrupt:
+        return 128 + SIGINT
 
 
 def _main() -> int | None:

@@ -9,6 +9,7 @@ import webbrowser
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from signal import SIGINT
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -92,13 +93,18 @@ def parser(
 
 
 def guard(name: str, action: Callable[[], None]) -> int:
-    """Runs `action`; bad input becomes one line on stderr, after `name`, and exit code 2."""
+    """Runs `action`; bad input becomes one line on stderr, after `name`, and exit code 2.
+
+    A SIGINT ends the process without a word, with exit code 130.
+    """
     try:
         with reader_may_leave():
             action()
     except BadInputError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        sys.exit(128 + SIGINT)
     return 0
 
 

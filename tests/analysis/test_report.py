@@ -344,6 +344,21 @@ def test_watching_writes_the_page_until_the_launcher_ends(
     assert len(numbers(panel_of(file.read_text()), 0, "env_steps")) == 4
 
 
+def test_an_interrupt_ends_the_watch_while_the_page_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    write_run(tmp_path / "0", Job(iterations=2, state="running"))
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    monkeypatch.setattr(report, "_write", interrupted)
+    with locked_file(tmp_path / ".launcher.lock"), pytest.raises(SystemExit) as ended:
+        report.main([str(tmp_path), "--watch"])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_watching_what_does_not_exist_is_an_error(tmp_path: Path) -> None:
     assert report.main([str(tmp_path / "typo"), "--watch"]) == 2

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from signal import SIGINT
 
 from walle.envs.lanes import EnvSpec, Lanes, Step
 from walle.errors import ConfigError
 from walle.streams import Role
+from walle.system.signals import blocked_signals
 
 __all__ = ["EnvSpec", "Lanes", "Step", "make_lanes"]
 
@@ -42,7 +44,8 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
 def _simulation(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role) -> Lanes:
     """The simulation by `spec.backend`; "auto" is the fastest one with Gymnasium's results."""
     if spec.backend in ("mujoco", "auto"):
-        from walle.envs.mujoco.registry import make_mujoco_lanes, why_not
+        with blocked_signals(SIGINT):  # MuJoCo, if interrupted, fails with an ImportError
+            from walle.envs.mujoco.registry import make_mujoco_lanes, why_not
 
         if spec.backend == "mujoco" or why_not(spec) is None:
             return make_mujoco_lanes(spec, lanes, seed, role)

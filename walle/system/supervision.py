@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from typing import Any, Literal
 
 from walle.errors import WorkerError
-from walle.system.signals import DEATH, SILENT
+from walle.system.signals import DEATH, SILENT, blocked_signals
 
 NATIVE_S = 10.0
 LEAST_S, TIMES_THE_LONGEST = 60.0, 10.0
@@ -164,7 +164,8 @@ class Watchdog:
 
         before = signal.signal(SILENT, stop) if main else None
         thread = threading.Thread(target=watch, name="walle-watchdog", daemon=True)
-        thread.start()
+        with blocked_signals(signal.SIGINT):  # else it gets those that the main thread blocks
+            thread.start()
         try:
             yield
         finally:
