@@ -365,29 +365,6 @@ def test_nothing_is_resumed_unless_asked():
 
 
 @pytest.mark.parametrize(
-    ("sampler", "learners", "typed", "early"),
-    [
-        ("process", 1, ["total_steps=512"], True),
-        ("serial", 2, [], True),
-        ("serial", 1, [], False),
-        ("process", 1, ["sampler=serial"], False),
-        ("process", 1, ["hydra.job.env_set.MUJOCO_GL=egl"], False),  # workers would miss it
-        ("process", 1, ["--cfg", "job"], False),
-    ],
-)
-def test_a_resumed_run_loads_what_its_workers_need_while_hydra_composes(
-    tmp_path, monkeypatch, sampler, learners, typed, early
-):
-    config = {"sampler": {"name": sampler}, "learner": {"n": learners}}
-    (tmp_path / "run.json").write_text(json.dumps({"config": config}))
-    began = []
-    monkeypatch.setattr("walle.system.forkserver.keep_processes", lambda: began.append("keep"))
-    monkeypatch.setattr(forkserver, "start_fork_server", lambda: began.append("server"))
-    _into_its_directory(["walle", f"resume={tmp_path}", *typed])
-    assert began == (["keep", "server"] if early else [])
-
-
-@pytest.mark.parametrize(
     ("typed", "early"),
     [
         ("sampler.n=1", True),
@@ -398,7 +375,7 @@ def test_a_resumed_run_loads_what_its_workers_need_while_hydra_composes(
         ("sampler.name=${oops}", False),
     ],
 )
-def test_the_samplers_server_is_started_before_the_settings_are_checked(
+def test_with_a_main_module_of_the_user_the_samplers_server_starts_before_the_settings_are_checked(
     command, monkeypatch, typed, early
 ):
     began = []

@@ -50,12 +50,13 @@ def _has_samplers_and_no_own_class(composed: DictConfig) -> bool:
     return value("sampler.name") == "process" and not value("callbacks") and not own
 
 
-def _forked_from_walle(launcher: DictConfig) -> bool:
-    """Whether the launcher imported for its jobs what walle needs, and nothing else."""
+def _is_walles(launcher: DictConfig | None) -> bool:
+    """Whether this process, a job of `launcher` or a command, imported what walle needs alone."""
     here = Path(__file__)
     commands = (here, here.with_name("__main__.py"), Path(sys.executable).with_name("walle"))
     main = getattr(sys.modules["__main__"], "__file__", None)
-    return launcher.get("preload") == ["walle.training"] and Path(main or "") in commands
+    preloaded = launcher is None or launcher.get("preload") == ["walle.training"]
+    return preloaded and Path(main or "") in commands
 
 
 def _remove_unused(composed: DictConfig) -> bool:
@@ -80,7 +81,12 @@ def _run(composed: DictConfig) -> float | None:
     from walle.config.loading import resumed_config, stored_config, validate
     from walle.errors import DISK_FIXES, ConfigError
     from walle.system.commands import command_of
-    from walle.system.forkserver import keep_processes, start_fork_server, without_collector
+    from walle.system.forkserver import (
+        has_thread_limits,
+        keep_processes,
+        start_fork_server,
+        without_collector,
+    )
     from walle.system.identity import comparable_leaves, config_hash
     from walle.system.signals import SAVING, blocked_signals
 
@@ -93,20 +99,23 @@ def _run(composed: DictConfig) -> float | None:
         directory, launched = Path(hydra.runtime.output_dir), hydra.mode == RunMode.MULTIRUN
         # Unresolved, so that references such as ${oc.env:TOKEN} stay in what is stored.
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
+        walles = _is_walles(hydra.launcher if launched else None) and has_thread_limits()
         if composed.get("resume") is None:
-            if _has_samplers_and_no_own_class(composed):
-                # It imports torch in parallel to `validate`.
-                start_fork_server(loaded=launched and _forked_from_walle(hydra.launcher))
+            if not walles and _has_samplers_and_no_own_class(composed):
+                start_fork_server()  # it imports torch in parallel to `validate`
             # Not the working directory, which `hydra.job.chdir` changes.
             config = validate(composed, hydra.runtime.cwd)
         else:
             config = resumed_config(stored_config(directory), composed, typed)
-        workers = config.sampler.name == "process" or config.learners > 1
-        start_fork_server(for_workers=workers)
 
         from walle.agent.checkpoint import disk_error, earlier_state
         from walle.system.run_files import has_checkpoint, read_status
         from walle.training import train
+
+        own = config.callbacks or any(":" in name for name in (config.algo.name, config.net.name))
+        workers = config.sampler.name == "process" or config.learners > 1
+        loaded = walles and not own and config.device == "cpu"
+        start_fork_server(for_workers=workers, loaded=loaded)
 
     resumed = None
     if composed.resume is not None:
@@ -229,20 +238,9 @@ def _into_its_directory(arguments: list[str]) -> list[str]:
         reason = "a run is resumed in its own directory; drop one of the two"
         sys.exit(_report(f"resume={directory} with {elsewhere[0]}: {reason}", 2))
     try:
-        stored = stored_config(Path(directory))
+        stored_config(Path(directory))
     except ConfigError as error:
         sys.exit(_report(error, 2))
-    special = [a for a in arguments if a.startswith("-") or "hydra." in a or a == "sampler=serial"]
-    try:
-        workers = stored["sampler"]["name"] == "process" or stored["learner"]["n"] > 1
-    except (KeyError, TypeError):  # a damaged run.json is refused later
-        workers = False
-    # With such arguments Hydra may change the environment that workers must start in.
-    if workers and not special:
-        from walle.system.forkserver import keep_processes, start_fork_server
-
-        keep_processes()
-        start_fork_server()  # it imports torch while Hydra composes the settings here
     # Hydra takes a backslash literally unless a quote follows it.
     escaped = re.sub(r"(\\*)('|$)", lambda m: 2 * m[1] + ("\\'" if m[2] else ""), directory)
     index = arguments.index(given[0])

@@ -35,7 +35,7 @@ def wait_until(condition):
 class Run:
     """A run whose environments start programs, and every process that it has started."""
 
-    def __init__(self, directory, *overrides, sampler="sampler.n=2"):
+    def __init__(self, directory, *overrides, sampler="sampler.n=2", variables=()):
         self.directory, self._pids = directory, directory / "pids"
         directory.mkdir()
         self.process = subprocess.Popen(
@@ -43,6 +43,7 @@ class Run:
                 *(sys.executable, "-m", "walle.run", *KEEPERS, sampler, *overrides),
                 *(f"+env.kwargs.pids={self._pids}", f"hydra.run.dir={directory}"),
             ],
+            env={**os.environ, **dict(variables)},
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
@@ -63,22 +64,16 @@ class Run:
                 self.seen.setdefault(pid, psutil.Process(pid))
 
     def find(self, name):
-        """The processes whose command line has that word."""
+        """The processes with that in their names."""
         found = []
         for each in self.seen.values():
             with contextlib.suppress(psutil.Error):
-                if name in " ".join(each.cmdline()):
+                if name in each.name():
                     found.append(each)
         return found
 
     def samplers(self):
-        servers = [each.pid for each in self.find("forkserver")]
-        found = []
-        for each in self.seen.values():
-            with contextlib.suppress(psutil.Error):
-                if each.ppid() in servers and "python" in each.name():
-                    found.append(each)
-        return found
+        return self.find("sampler-")
 
     def wait_for(self, condition):
         """Waits until the condition holds; fails at once if the run ends before."""
@@ -195,7 +190,7 @@ def test_after_a_limit_of_processor_time(start, hard):
 def test_after_the_agent_and_another_process_were_killed(start, first):
     run = start(LONG)
     run.train(PROBES + EVALUATION + SAMPLERS)
-    other = run.find("forkserver") if first == "fork server" else run.samplers()
+    other = run.find("walle-server") if first == "fork server" else run.samplers()
     for each in (other[0], run.process):
         os.kill(each.pid, signal.SIGKILL)
     assert run.left() == []
@@ -203,7 +198,7 @@ def test_after_the_agent_and_another_process_were_killed(start, first):
 
 @pytest.mark.slow
 def test_after_the_agent_was_killed_while_the_fork_server_imports(start):
-    run = start(LONG)
-    run.wait_for(lambda: run.find("forkserver"))
+    run = start(LONG, variables={"OMP_NUM_THREADS": "2"})  # else the server is a fork of the agent
+    run.wait_for(lambda: run.find("walle-server"))
     run.process.kill()
     assert run.left() == []

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from walle.errors import WorkerError
-from walle.system.signals import DEATH
+from walle.system.signals import DEATH, blocked_signals
 from walle.system.supervision import LEAST_S, DeathWatch, Restarts, Silence, TimeLimit, Watchdog
 
 LIMIT_S = 10
@@ -243,6 +243,13 @@ def test_a_real_process(watch):
     with pytest.raises(WorkerError), found.busy():
         time.sleep(LIMIT_S)
     process.join()
+
+
+def test_an_interrupt_that_the_main_thread_blocks_stays_pending_under_a_watchdog():
+    with Watchdog(None, print, print).over("work"), blocked_signals(signal.SIGINT):
+        os.kill(os.getpid(), signal.SIGINT)  # another thread would handle it at once
+        time.sleep(0.01)
+        assert signal.sigwait([signal.SIGINT]) == signal.SIGINT
 
 
 def test_in_another_thread_work_begins_with_the_question(mortals):

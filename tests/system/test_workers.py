@@ -68,7 +68,7 @@ def servers_of(run):
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in psutil.Process(run.pid).children():
             with contextlib.suppress(psutil.NoSuchProcess):  # a compiler's, gone between two looks
-                servers += [child] if "forkserver" in " ".join(child.cmdline()) else []
+                servers += [child] if child.name() == "walle-server" else []
     return servers
 
 
@@ -199,7 +199,9 @@ def send_to_all(run, everything, number):
 @pytest.mark.parametrize("stage", [pytest.param("server", marks=pytest.mark.slow), "run"])
 def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     command = [sys.executable, "-m", "walle.run", *LONG, f"hydra.run.dir={tmp_path}"]
-    run = subprocess.Popen(command, start_new_session=True, stderr=subprocess.PIPE, text=True)
+    env = os.environ | ({"OMP_NUM_THREADS": "2"} if stage == "server" else {})  # then it is no fork
+    pipes = {"stderr": subprocess.PIPE, "text": True}
+    run = subprocess.Popen(command, env=env, start_new_session=True, **pipes)
     file = tmp_path / "status.json"
     wait_until(lambda: servers_of(run) if stage == "server" else file.exists())
     os.killpg(run.pid, signal.SIGINT)  # while the fork server imports torch
@@ -209,6 +211,13 @@ def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     assert (run.returncode, stderr) == (130, said)
     assert not began or status(tmp_path)["state"] == "interrupted"
     assert began or stage == "server"
+
+
+def test_processes_have_names(started):
+    run, samplers = started(iterations=0)
+    wait_until(lambda: {sampler.name() for sampler in samplers} == {"sampler-0", "sampler-1"})
+    (server,) = servers_of(run)
+    assert server.cmdline() == psutil.Process(run.pid).cmdline()  # a fork of the agent
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
@@ -35,6 +36,7 @@ _server: Any = forkserver._forkserver
 _util: Any = util
 _tracker: Any = resource_tracker._resource_tracker
 _kept: list[TemporaryDirectory] = []  # as long as this process lasts
+_LIMITS = dict.fromkeys(THREAD_VARIABLES, "1")
 _WORKERS = (
     "walle.sampling.sampler_process",
     "walle.envs.gymnasium_lanes",
@@ -51,12 +53,18 @@ def keep_processes() -> None:
     atexit.register(end_all_processes)
 
 
+def has_thread_limits() -> bool:
+    """Whether the environment of this process has the thread limits of its workers."""
+    return all(os.environ.get(name) == limit for name, limit in _LIMITS.items())
+
+
 def start_fork_server(*, for_workers: bool = True, loaded: bool = False) -> Any:
     """Starts a server that has torch and MuJoCo loaded: a sampler forks from it in milliseconds.
 
     Started early, it loads them while this process does its own imports. A second call only
-    returns the context for processes of the server. `loaded` says that this process has loaded them
-    and no module of the user's; the server is then a fork of it, unless its thread limits differ.
+    returns the context for processes of the server. `loaded` says that this process has loaded
+    torch and no module of the user's; the server is then a fork of it, unless its thread limits
+    differ or it has more than one thread.
 
     The server and its samplers get their thread limits before they import anything, and never see
     the signals that a terminal, a container or Slurm sends to the whole group: the agent handles
@@ -76,10 +84,12 @@ def start_fork_server(*, for_workers: bool = True, loaded: bool = False) -> Any:
             if len(str(directory.path)) <= _LONGEST_PATH:
                 settings["tempdir"] = str(directory.path)
                 _kept.append(directory)
-    limits = dict.fromkeys(THREAD_VARIABLES, "1")
-    limited = all(os.environ.get(name) == limit for name, limit in limits.items())
-    forks = loaded and limited and len(os.listdir("/proc/self/task")) == 1  # threads
-    with environment(limits | {AGENT: str(os.getpid())}), blocked_signals(*FOR_AGENT):
+    forks = loaded and has_thread_limits()
+    if forks:
+        for name in _WORKERS if for_workers else ():
+            import_module(name)
+        forks = len(os.listdir("/proc/self/task")) == 1  # threads
+    with environment(_LIMITS | {AGENT: str(os.getpid())}), blocked_signals(*FOR_AGENT):
         spawn = _util.spawnv_passfds
         try:
             if forks:
@@ -195,6 +205,7 @@ def without_collector() -> Iterator[None]:
 
 def _become_fork_server(agent: int) -> None:
     gc.disable()  # `become_worker` enables it
+    process_tree.name_process("walle-server")
     process_tree.adopt_orphans()
     server = os.getpid()
     atexit.register(_end_server, server)

@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -37,6 +38,11 @@ def adopt_orphans() -> None:
     `descendants` then also finds a process that left its session or whose parent has died.
     """
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def name_process(name: str) -> None:
+    """Gives this process a name of up to 15 characters, for `top` and `ps -o comm`."""
+    Path("/proc/self/comm").write_text(name[:15])
 
 
 def prctl(option: int, value: int) -> None:

@@ -129,6 +129,7 @@ def become_worker(threads: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, FOR_AGENT)
     forkserver.leave_fork_server()
     os.environ[process_tree.WORKER_MARK] = str(os.getpid())
+    process_tree.name_process(multiprocessing.current_process().name)
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         with suppress(OSError):  # that of the listing itself
             os.set_inheritable(descriptor, descriptor <= 2)
