@@ -148,6 +148,8 @@ def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
         settings = {
             "algo": "sac",
             "env": "halfcheetah",
+            "net.activation": "relu",
+            "algo.normalize_rewards": "false",
             "algo.learning_starts": STARTS,
             "sampler.n": threads,
             "learner.threads": threads,
