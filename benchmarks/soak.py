@@ -178,8 +178,7 @@ def workers(pid: int) -> dict[psutil.Process, str]:
         try:
             line = " ".join(process.cmdline())
             if "resource_tracker" not in line and process.status() != psutil.STATUS_ZOMBIE:
-                server = process.ppid() == pid and "forkserver" in line
-                found[process] = "fork server" if server else "worker"
+                found[process] = "fork server" if process.name() == "walle-server" else "worker"
         except psutil.NoSuchProcess:
             continue
     return found

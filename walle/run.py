@@ -6,7 +6,10 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Callable
 from errno import ENAMETOOLONG
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING, Any, cast
@@ -39,19 +42,14 @@ def run(composed: DictConfig) -> float | None:
         sys.exit(_report(_STOPPED, code) if _remove_unused(composed) else code)
 
 
-def _has_samplers_and_no_own_class(composed: DictConfig) -> bool:
-    """Whether samplers are needed, and checking the settings imports no module of the user's."""
-    from omegaconf import OmegaConf
-
-    def value(key: str) -> object:
-        return OmegaConf.select(composed, key, throw_on_resolution_failure=False)
-
+def _has_own_class(value: Callable[[str], object]) -> bool:
+    """Whether the settings, by key, name a class of the user's, whose module `validate` imports."""
     own = any(":" in str(value(key)) for key in ("algo.name", "net.name"))
-    return value("sampler.name") == "process" and not value("callbacks") and not own
+    return own or bool(value("callbacks"))
 
 
-def _is_walles(launcher: DictConfig | None) -> bool:
-    """Whether this process, a job of `launcher` or a command, imported what walle needs alone."""
+def _imported_only_walle(launcher: DictConfig | None) -> bool:
+    """Whether this process, a command or a job of `launcher`, has imported no user's module."""
     here = Path(__file__)
     commands = (here, here.with_name("__main__.py"), Path(sys.executable).with_name("walle"))
     main = getattr(sys.modules["__main__"], "__file__", None)
@@ -99,9 +97,10 @@ def _run(composed: DictConfig) -> float | None:
         directory, launched = Path(hydra.runtime.output_dir), hydra.mode == RunMode.MULTIRUN
         # Unresolved, so that references such as ${oc.env:TOKEN} stay in what is stored.
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
-        walles = _is_walles(hydra.launcher if launched else None) and has_thread_limits()
+        clean = _imported_only_walle(hydra.launcher if launched else None) and has_thread_limits()
         if composed.get("resume") is None:
-            if not walles and _has_samplers_and_no_own_class(composed):
+            value = partial(OmegaConf.select, composed, throw_on_resolution_failure=False)
+            if not clean and value("sampler.name") == "process" and not _has_own_class(value):
                 start_fork_server()  # it imports torch in parallel to `validate`
             # Not the working directory, which `hydra.job.chdir` changes.
             config = validate(composed, hydra.runtime.cwd)
@@ -112,9 +111,10 @@ def _run(composed: DictConfig) -> float | None:
         from walle.system.run_files import has_checkpoint, read_status
         from walle.training import train
 
-        own = config.callbacks or any(":" in name for name in (config.algo.name, config.net.name))
+        own = _has_own_class(lambda key: attrgetter(key)(config))
         workers = config.sampler.name == "process" or config.learners > 1
-        loaded = walles and not own and config.device == "cpu"
+        # A process cannot use a GPU that its parent has begun to use.
+        loaded = clean and not own and config.device == "cpu"
         start_fork_server(for_workers=workers, loaded=loaded)
 
     resumed = None
