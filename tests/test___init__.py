@@ -51,7 +51,7 @@ import walle
 def test_a_script_without_a_guard_is_told_so(tmp_path, guard, code):
     (tmp_path / "script.py").write_text(SCRIPT.format(guard=guard))
     command = [sys.executable, "script.py"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
     assert ran.returncode == code, ran.stderr
     assert ran.stdout == ("512\n" if code == 0 else "")
     if code:

@@ -28,7 +28,7 @@ def walle(*arguments: str, cwd: Path, command: list[str] = RUN) -> subprocess.Co
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=500,
     )
 
 
@@ -216,7 +216,7 @@ def test_the_wheel_works_beside_another_analysis(arguments, said, installed, tmp
             capture_output=True,
             text=True,
             check=True,
-            timeout=100,
+            timeout=500,
         )
         assert said in ran.stdout
 
@@ -233,6 +233,6 @@ def test_the_wheel_runs_a_package_of_ones_own(installed, tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=500,
     )
     assert "2,048 steps in" in ran.stdout

@@ -257,7 +257,7 @@ def test_the_commands_of_the_package_train_sweep_resume_and_stop(elsewhere):
     def walle_run(*typed):
         command = [sys.executable, "-m", "walle", "run", *typed, *SIZE]
         ran = subprocess.run(
-            command, cwd=elsewhere, env=environ, capture_output=True, text=True, timeout=150
+            command, cwd=elsewhere, env=environ, capture_output=True, text=True, timeout=500
         )
         assert ran.returncode == 0, ran.stderr
         return ran.stdout
@@ -273,7 +273,7 @@ def test_the_commands_of_the_package_train_sweep_resume_and_stop(elsewhere):
     steps = int(read(elsewhere / "multirun" / "own" / "0" / "iterations.csv")[-1]["env_steps"])
     further = f"total_steps={steps + 512}"
     command = [sys.executable, "-m", "walle", "run", "resume=multirun/own/0", "callbacks=[]"]
-    subprocess.run([*command, further], cwd=elsewhere, env=environ, check=True, timeout=100)
+    subprocess.run([*command, further], cwd=elsewhere, env=environ, check=True, timeout=500)
     rows = read(elsewhere / "multirun" / "own" / "0" / "iterations.csv")
     assert int(rows[-1]["env_steps"]) == steps + 512
 

@@ -399,7 +399,7 @@ def test_a_run_that_is_really_killed_goes_on_bit_for_bit(case, tmp_path):
         run.wait()
         assert len(read(directory / "iterations.csv")) < ENDLESS
         run = subprocess.Popen([*WALLE, f"resume={directory}"])
-    assert run.wait(timeout=60) == 0
+    assert run.wait(timeout=500) == 0
     assert_same_run(tmp_path / "whole", directory, samplers=True)
     status = json.loads((directory / "status.json").read_text())
     assert (status["state"], status["attempts"]) == ("completed", 3)

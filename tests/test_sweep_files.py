@@ -177,6 +177,6 @@ def run(arguments, directory):
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=500,
         check=False,
     )

@@ -135,7 +135,6 @@ def printed() -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_commands_of_the_page_run(tmp_path: Path) -> None:
     small = {"env.step_ms=20": "env.step_ms=1", "env.step_ms_std=10": "env.step_ms_std=0.5"}
     quick = ["algo.epochs=1", "algo.compile=false", "logger.progress=quiet"]

@@ -389,14 +389,13 @@ def browsed(page: Path, script: str, width: int, *flags: str) -> str:
     switches += [f"--user-data-dir={page.parent / 'profile'}", "--virtual-time-budget=20000"]
     switches += ["--host-resolver-rules=MAP * ~NOTFOUND", *flags, "--dump-dom", frame.as_uri()]
     command = [browser, *switches]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    run = subprocess.run(command, capture_output=True, text=True, timeout=500, check=True)
     title = re.search(r"<title>(.+?)</title>", run.stdout)
     assert title, run.stdout[:2000]
     return html.unescape(title.group(1))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_screen_scrolls_sideways(lag_page: Path, tmp_path: Path, width: int) -> None:
     """A browser lays the page out in a frame of this width and says how wide it became."""
@@ -416,7 +415,6 @@ def test_no_screen_scrolls_sideways(lag_page: Path, tmp_path: Path, width: int) 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("undrawn")
 def test_the_panel_follows_clicks_and_choices(tmp_path: Path) -> None:
     """In a dark browser: a run hides, the mean follows, other numbers are drawn and pointed at."""

@@ -20,7 +20,7 @@ SWEEP = [
 def test_last_line_index_report_and_figure_say_what_evaluations_say(tmp_path):
     sweep = tmp_path / "story"
     command = [sys.executable, "-m", "walle.run", *SWEEP, f"hydra.sweep.dir={sweep}"]
-    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    subprocess.run(command, check=True, capture_output=True, timeout=500)
     evaluations = {
         algo: pd.read_csv(sweep / str(job) / "eval.csv")["return_mean"]
         for job, algo in enumerate(("ppo", "a2c", "dqn"))

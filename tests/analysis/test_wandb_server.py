@@ -87,7 +87,7 @@ def test_save_publishes_the_report_and_prints_its_address(
     command = [sys.executable, "-m", "walle.analysis.wandb_report", str(speedup_sweep)]
     command += ["--save", "--entity", "me", "--project", "scaling", "-o", str(tmp_path / "s.json")]
     environment = {**os.environ, **own, "HOME": str(tmp_path)}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert run.returncode == 0, run.stderr
     (saved,) = server.saved
     assert (saved["entityName"], saved["projectName"]) == ("me", "scaling")

@@ -23,7 +23,6 @@ def test_two_functions_take_turns_and_the_first_ones_do_not_count():
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(180)
 def test_a_cluster(tmp_path):
     small = ("--nodes", "2", "--batch-sizes", "256", "--repetitions", "2", "--rounds", "1")
     slow = ("--per-node", "2", "--steps", "2", "--step-ms", "1")
@@ -37,7 +36,6 @@ def test_a_cluster(tmp_path):
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(180)
 def test_a_plan_of_a_cluster(tmp_path):
     small = ("--nodes", "2", "--per-node", "1", "--steps", "4", "--step-ms", "5", "--rounds", "1")
     file = tmp_path / "found.json"

@@ -20,7 +20,6 @@ def output(name, *arguments, cwd):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_collecting_next_to_physics(tmp_path):
     small = ("--tasks", "HalfCheetah", "--repetitions", "2", "--steps", "2000", "--cores", "1")
     small += ("--batch-size", "1024", "--only", "limit", "walle")
@@ -30,7 +29,6 @@ def test_collecting_next_to_physics(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_starting(tmp_path):
     small = ("--samplers", "2", "--cores", "1", "--env", "CartPole-v1", "--repetitions", "1")
     said = output("startup", *small, "--json", tmp_path / "found.json", cwd=tmp_path)
@@ -48,7 +46,6 @@ def test_physics(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_cold_start(tmp_path):
     small = ("env=cartpole", "batch_size=256", "sampler=serial", "--repetitions", "1")
     output("cold_start", *small, "--json", "found.json", cwd=tmp_path)
@@ -66,7 +63,6 @@ def test_lanes(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("command", ["overhead", "many"])
 def test_the_launcher(command, tmp_path):
     jobs = "10" if command == "many" else "2"
@@ -80,7 +76,6 @@ def test_loading(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_seeded_runs_find_a_change(tmp_path):
     saved = tmp_path / "before.json"
     said = output("seeded_runs", "--only", "a2c", "--save", saved, cwd=tmp_path)
@@ -94,7 +89,6 @@ def test_seeded_runs_find_a_change(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_saving(tmp_path):
     small = ("--env", "cartpole", "--rounds", "3", "--steps", "6144", "--every", "2048")
     said = output("saving", *small, "--json", tmp_path / "found.json", cwd=tmp_path)
@@ -103,7 +97,6 @@ def test_saving(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_balance(tmp_path):
     small = ("--repetitions", "1", "total_steps=16384", "--json", tmp_path / "found.json")
     said = output("balance", *small, cwd=tmp_path)
@@ -112,7 +105,6 @@ def test_balance(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_plan(tmp_path):
     small = ("--tasks", "stragglers", "--samplers", "2", "--lags", "1", "--seconds", "0.1")
     small += ("--json", tmp_path / "found.json", "env.step_ms=1", "env.step_ms_std=0.5")
@@ -124,7 +116,6 @@ def test_plan(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_serial(tmp_path):
     small = ("--rounds", "128", "--minibatch", "32", "--each", "1", "--warmup", "1")
     small += ("--repeats", "1", "--json", tmp_path / "found.json")

@@ -147,7 +147,7 @@ class App:
 
     def run(self, *arguments: str, **environ: str) -> tuple[int, str]:
         """A whole sweep: its exit code and what it printed."""
-        code = self.start(*arguments, **environ).wait(timeout=60)
+        code = self.start(*arguments, **environ).wait(timeout=500)
         return code, self.said()
 
     def speaks(self, num: int) -> bool:

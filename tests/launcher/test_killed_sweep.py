@@ -60,7 +60,7 @@ class Sweep:
             )
 
     def run(self):
-        assert self.start().wait(timeout=120) == 0, self.said()
+        assert self.start().wait(timeout=500) == 0, self.said()
 
     def said(self):
         return (self._directory / "said.txt").read_text()

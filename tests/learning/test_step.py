@@ -319,7 +319,6 @@ def test_a_learner_computes_its_own_shards_only():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 @pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5]])
 def test_a_compiled_step_has_the_same_numbers_for_its_shape_and_others(problem, weights):

@@ -294,7 +294,7 @@ def test_wandb_gets_the_file(tmp_path):
     overrides = [*FILMED, "env=pendulum", "logger=wandb", "logger.mode=offline"]
     script = SCRIPT.format(overrides=overrides, directory=str(tmp_path))
     command = [sys.executable, "-c", script]
-    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    subprocess.run(command, check=True, capture_output=True, timeout=500)
     found = sorted((tmp_path / "wandb").glob("offline-run-*/files/media/videos/eval/*.mp4"))
     sent = {file.read_bytes() for file in found}
     assert sent == {file.read_bytes() for file in (tmp_path / "videos").iterdir()}

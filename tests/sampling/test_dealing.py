@@ -63,7 +63,6 @@ def learned(directory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("max_lag", [0, 1])
 @pytest.mark.parametrize("kills", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_lanes_that_change_hands_leave_no_trace(run, tmp_path, monkeypatch, max_lag, kills):

@@ -85,7 +85,6 @@ def test_a_resumed_run_draws_what_it_would_have_drawn(run, how):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_replacement_draws_what_the_killed_sampler_would_have_drawn(run, tmp_path):
     long = (*LOTTERY, "sampler.n=2", "total_steps=4096")
     _, unbroken = run(*long)

@@ -82,7 +82,6 @@ def sleepy_learner(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("max_lag", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_overlapped_nobody_starves_and_the_lag_is_as_promised(run, witness, max_lag):
     _, directory = run(*SLEEPY, f"sampler.max_lag={max_lag}")
@@ -96,7 +95,6 @@ def test_overlapped_nobody_starves_and_the_lag_is_as_promised(run, witness, max_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_free_running_nobody_starves_and_nothing_grows_old_in_the_queue(run, witness):
     _, directory = run(*SLEEPY, "sampler.max_lag=null")
     rows = read(directory / "iterations.csv")

@@ -59,7 +59,6 @@ class Disturber(threading.Thread):
             time.sleep(0.005)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     "mode", ["sampler.max_lag=0", pytest.param("sampler.max_lag=1", marks=pytest.mark.slow)]
 )
@@ -76,7 +75,6 @@ def test_a_killed_sampler_leaves_no_trace_in_the_results(run, tmp_path, mode):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_stopped_sampler_is_named_and_replaced(run, tmp_path, capfd):
     _, unbroken = run(*CHEETAH)
     disturber = Disturber(tmp_path / "run1", signal.SIGSTOP)
@@ -89,7 +87,6 @@ def test_a_stopped_sampler_is_named_and_replaced(run, tmp_path, capfd):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", [pytest.param("hang", marks=pytest.mark.slow), "exit"])
 def test_a_sampler_that_hangs_or_leaves_in_a_step_is_replaced(run, tmp_path, how):
     marker = tmp_path / "failed"
@@ -104,14 +101,12 @@ def test_a_sampler_that_hangs_or_leaves_in_a_step_is_replaced(run, tmp_path, how
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_fault_that_comes_back_ends_the_run_after_a_checkpoint(run, tmp_path):
     with pytest.raises(WorkerError, match=r"exited with 7.*round \d+ failed 3 times"):
         run(*FAILING, "+env.kwargs={how: exit, at: 120}", "sampler.restarts=10")
     assert (tmp_path / "run0" / "checkpoints" / "last.pt").exists()
 
 
-@pytest.mark.timeout(120)
 def test_no_replacement_is_made_where_none_is_allowed(run):
     with pytest.raises(WorkerError, match=r"sampler.restarts=0 allows no further replacement"):
         run(*FAILING, "+env.kwargs={how: exit}", "sampler.restarts=0")

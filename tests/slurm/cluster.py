@@ -93,7 +93,7 @@ class Cluster:
     def call(self, *command: str) -> str:
         """What one of Slurm's commands prints."""
         done = subprocess.run(
-            command, env=os.environ | self.environ, capture_output=True, text=True, timeout=60
+            command, env=os.environ | self.environ, capture_output=True, text=True, timeout=500
         )
         assert done.returncode == 0, (command, done.stderr)
         return done.stdout.strip()

@@ -15,7 +15,7 @@ from tests.slurm.cluster import wait_until
 from tests.test_resume import assert_same_run
 from walle.system.run_files import has_checkpoint, read_status
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slurm
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = (0, 1)
 ON_SLURM = (
@@ -34,7 +34,7 @@ def launch(directory, *settings):
     command = [sys.executable, "-m", "walle.run", *SWEEP, *settings]
     environ = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        command, cwd=directory, env=environ, capture_output=True, text=True, timeout=100
+        command, cwd=directory, env=environ, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return directory / "multirun" / "killed"

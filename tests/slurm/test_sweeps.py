@@ -55,7 +55,7 @@ def test_the_jobs_of_a_killed_worker_are_claimed_by_another_one(app, cluster):
     before = app.owners()
     killed = before[0]
     os.kill(int(killed.rpartition("-")[2]), signal.SIGKILL)
-    assert launcher.wait(timeout=80) == 0, app.said()
+    assert launcher.wait(timeout=500) == 0, app.said()
     assert app.states() == ["completed"] * 4
     assert app.owners()[0] not in (killed, "")
     assert app.index()[0]["attempts"] == "2"

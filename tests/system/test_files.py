@@ -120,7 +120,7 @@ def test_a_temporary_directory_lasts_as_long_as_its_process(tmp_path):
     TemporaryDirectory(tmp_path, ".unpacked").remove()
     assert sorted(os.listdir(tmp_path)) == sorted([own.path.name, "other", "unpacked.lock"])
     process, path = holder(tmp_path, "end")
-    process.communicate(timeout=60)
+    process.communicate(timeout=500)
     assert not os.path.exists(path)
 
 
@@ -137,7 +137,7 @@ for _ in range(300):
 def test_one_process_makes_its_directory_while_others_remove_theirs(tmp_path):
     command = [sys.executable, "-c", MAKE_AND_REMOVE, str(tmp_path)]
     processes = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(4)]
-    assert [process.communicate(timeout=60)[1] for process in processes] == [""] * 4
+    assert [process.communicate(timeout=500)[1] for process in processes] == [""] * 4
     assert os.listdir(tmp_path) == ["sockets.lock"]
 
 

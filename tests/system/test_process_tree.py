@@ -24,7 +24,7 @@ def run(code: str) -> str:
         env=env | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=500,
         check=True,
     )
     return done.stdout.strip()

@@ -83,7 +83,6 @@ def items(found):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_an_offline_run_has_name_group_tags_sections_config_and_summary(directory):
     pytest.importorskip("wandb")
     subprocess.run([sys.executable, "-c", LOG, str(directory)], check=True, cwd=ROOT)
@@ -178,7 +177,6 @@ for first, last, saved in ((0, 3, 2), (2, 4, 3), (3, 5, 5)):  # killed twice
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_an_offline_run_that_was_resumed_twice_is_one_run_without_a_gap_or_a_repetition(directory):
     pytest.importorskip("wandb")
     subprocess.run([sys.executable, "-c", RESUMED, str(directory)], check=True, cwd=ROOT)

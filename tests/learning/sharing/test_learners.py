@@ -196,7 +196,6 @@ def test_a_killed_learner_ends_a_run_without_restarts_and_is_named(started, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("learns", [("env=cartpole", "algo.compile=false"), IN_CPP], ids=" ".join)
 def test_a_run_goes_on_after_a_learners_death(run, tmp_path, learns):
     asked = (*learns, "sampler.n=2", "learner.n=2", "learner.shards=2", "total_steps=2048")

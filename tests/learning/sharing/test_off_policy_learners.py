@@ -88,7 +88,6 @@ def test_two_learners_give_the_bits_of_one(run, options):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_compiled_updates_have_the_same_bits_for_two_learners(run):
     eager = run("algo=sac", "algo.compile=false")

@@ -81,7 +81,6 @@ def test_other_machines_reach_a_ray_of_its_own_only_if_it_is_for_nodes(
 
 
 @pytest.mark.ray
-@pytest.mark.timeout(180)
 def test_all_processes_of_a_ray_of_its_own_listen_on_loopback_only():
     ray, owned = join(None, setting="", without="", own={"object_store_memory": 80_000_000})
     assert owned
