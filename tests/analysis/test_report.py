@@ -67,6 +67,12 @@ def lag_page(lag_sweep: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def same_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --watch the process takes the lowest priority, which later tests would inherit."""
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+
+
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page without its figures, which take seconds."""
@@ -324,7 +330,6 @@ def test_watching_writes_the_page_until_the_launcher_ends(
     keep_rows(root / "0", 0)  # no iteration yet
     lock = ExitStack()
     lock.enter_context(locked_file(root / ".launcher.lock"))
-    monkeypatch.setattr(os, "nice", lambda _: 0)
 
     def sleep(seconds: float) -> None:
         assert seconds >= report.RELOAD_S
@@ -351,7 +356,6 @@ def test_an_interrupt_ends_the_watch_while_the_page_is_written(
         raise KeyboardInterrupt
 
     write_run(tmp_path / "0", Job(iterations=2, state="running"))
-    monkeypatch.setattr(os, "nice", lambda _: 0)
     monkeypatch.setattr(report, "_write", interrupted)
     with locked_file(tmp_path / ".launcher.lock"), pytest.raises(SystemExit) as ended:
         report.main([str(tmp_path), "--watch"])
