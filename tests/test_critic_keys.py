@@ -92,6 +92,7 @@ def test_each_network_depends_on_its_own_keys_alone(name, net):
         assert columns_of(lambda x: values(algorithm, x), obs) == [2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_the_critic_learns_what_only_it_is_shown(tmp_path):
     """V(wind) has the slope 1 / (1 - γ) = 2, for the wind stays and truncation is no end."""
     config = settings(

@@ -172,6 +172,7 @@ def started(_):
     raise StartedError
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_every_damage_without_checksums_is_refused_or_changes_no_shape(
     run, tmp_path, name, monkeypatch

@@ -246,6 +246,7 @@ def test_a_killed_run_goes_on_bit_for_bit(case, tmp_path):
     check(case, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
     [pytest.param(COVERING[1], marks=pytest.mark.slow), COVERING[5]],

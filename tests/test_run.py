@@ -102,6 +102,7 @@ def completed(tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_a_longer_dqn_reports_other_schedules_and_may_keep_its_own(tmp_path, command, capsys):
     small = [word for word in SMALL if "epochs" not in word and "quiet" not in word]
     dqn = (*small, "algo=dqn", "algo.learning_starts=128", "algo.updates_per_step=0.1")

@@ -42,6 +42,7 @@ def test_the_page_lists_what_a_problem_holds():
     assert [name for name in names if f"`{name}" not in text] == []
 
 
+@pytest.mark.slow
 def test_it_learns(reinforce, tmp_path):
     config = compose([*reinforce, "sampler=serial", "total_steps=40_000"])
     outcome = train(config, tmp_path / "run")

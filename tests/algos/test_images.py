@@ -91,6 +91,7 @@ def test_compiled_updates_learn_the_same_from_images(looked, tmp_path):
         assert found == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_images_are_carried_as_bytes(looked):
     config = settings("dqn", LOOK, "sampler=serial")
     problem, probed = make_problem(config)
@@ -251,6 +252,7 @@ REAL = (
 )
 
 
+@pytest.mark.slow
 def test_images_of_numbers_are_learned_from_loaded_and_exported(tmp_path):
     train(settings("dqn", *REAL, "sampler=serial"), tmp_path / "run")
     policy = walle.load(tmp_path / "run")

@@ -78,6 +78,7 @@ def test_the_probability_of_improvement_stands_beside_each_number(tmp_path: Path
     )
 
 
+@pytest.mark.slow
 def test_a_sweep_of_tasks(tasks_sweep: Path, tmp_path: Path) -> None:
     found = study(load(tasks_sweep)).table
     mine = found[(found["task"] == "Hopper-v5") & found["label"].str.startswith("walle")]

@@ -173,6 +173,7 @@ def test_a_machine_that_was_not_quiet_is_told(tmp_path: Path) -> None:
     assert "says of the machine cannot be read" in report.build(load(sweep))
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "s", [Job(iterations=1), Job(n=2, iterations=1)])
     for run in "01":
@@ -197,6 +198,7 @@ def test_the_question_is_put_together_from_what_varies(
     assert axis_of(load(lag_sweep)) == "sampler.max_lag"
 
 
+@pytest.mark.slow
 def test_final_scores_evaluations_and_the_comparison(tmp_path: Path) -> None:
     jobs = [Job(algo=a, env=e, seed=s) for a in ("a2c", "ppo") for e in "xy" for s in (0, 1)]
     sweep = load(write_sweep(tmp_path / "s", jobs))
@@ -210,6 +212,7 @@ def test_final_scores_evaluations_and_the_comparison(tmp_path: Path) -> None:
     assert "<th>evaluation</th><th>training</th>" in text
 
 
+@pytest.mark.slow
 def test_no_sentence_stands_twice(speedup_page: Path, lag_page: Path) -> None:
     for page in (speedup_page, lag_page):
         said = re.findall(r"<li>(.*?)</li>", page.read_text())

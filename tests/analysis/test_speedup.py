@@ -150,6 +150,7 @@ def test_panels_with_one_scale_show_all_points(speedup_sweep: Path) -> None:
     assert [tick.get_text() for tick in figure.axes[0].get_xticklabels()][-1] == "20"
 
 
+@pytest.mark.slow
 def test_what_rounds_are_made_of_has_a_panel_and_sentences(tmp_path: Path) -> None:
     jobs = [linear(n, s, learners=k, shards=2) for n in (1, 2) for k in (1, 2) for s in (0, 1)]
     study = speedup.study(load(write_sweep(tmp_path / "s", jobs)), end_to_end=True)

@@ -17,6 +17,7 @@ def blocks(spec: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in spec["spec"]["blocks"] if block["type"] == kind]
 
 
+@pytest.mark.slow
 def test_the_specification_needs_no_server(speedup_sweep: Path, tmp_path: Path) -> None:
     pytest.importorskip("wandb_workspaces")
     path = tmp_path / "spec.json"

@@ -49,6 +49,7 @@ def test_plus_signs_come_before_names_of_algorithms_alone():
     assert with_plus_signs(["+ppo.x=1", "ppo_x.y=1"]) == ["+ppo.x=1", "ppo_x.y=1"]
 
 
+@pytest.mark.slow
 def test_a_sweep_file_and_the_command_line(planned):
     assert planned("-cn", "two", "a2c.batch_size=512") == [
         "algo=a2c batch_size=512",

@@ -74,6 +74,7 @@ def test_what_is_switched_off_leaves_the_trajectory_as_it_is(xml_file: str):
     np.testing.assert_array_equal(states(ours), states(plain))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not batch_available(), reason="older MuJoCo has other margins")
 @pytest.mark.parametrize(
     ("xml_file", "count"),

@@ -135,6 +135,7 @@ def assert_parity(env_id, kwargs, limit, steps):
     assert episodes >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("env_id", "kwargs", "limit", "steps"), DEFAULTS, ids=lambda v: str(v))
 def test_lockstep_with_gymnasium(env_id, kwargs, limit, steps):
     assert_parity(env_id, kwargs, limit, steps)

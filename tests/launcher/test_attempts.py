@@ -100,6 +100,7 @@ def test_jobs_of_a_stopped_or_killed_sweep_go_on_from_their_checkpoints(learner,
     assert [row["attempts"] for row in learner.index()] == ["2", "1"]
 
 
+@pytest.mark.slow
 def test_a_retry_goes_on_from_the_checkpoint_even_in_a_sweep_without_a_name(learner):
     code, output = learner.run("job=1", "do=raise_once", "hydra.launcher.retries=1")
     assert code == 0, output

@@ -47,6 +47,7 @@ def test_wrong_settings_fail_before_anything_starts(app, setting, message):
     assert app.ran() == []
 
 
+@pytest.mark.slow
 def test_the_application_may_refuse_configs_before_any_job_starts(app):
     (app.directory / "rules.py").write_text(
         "def check(cfg):\n"
@@ -131,6 +132,7 @@ def test_jobs_with_the_same_configuration_run_once(app):
     assert [row["directory"] for row in app.index()] == ["0", "1"]
 
 
+@pytest.mark.slow
 def test_a_sweeper_gets_the_same_result_for_every_repeat_in_its_own_order(app):
     (app.directory / "hydra_plugins").mkdir()
     (app.directory / "hydra_plugins" / "twice.py").write_text(TWICE)
@@ -143,6 +145,7 @@ def test_a_sweeper_gets_the_same_result_for_every_repeat_in_its_own_order(app):
     assert app.ran() == [1, 2]
 
 
+@pytest.mark.slow
 def test_jobs_whose_configuration_contains_their_number_are_not_the_same(app):
     with (app.directory / "config.yaml").open("a") as config:
         config.write("number: ${hydra:job.num}\n")
@@ -187,6 +190,7 @@ class AdaptiveSweeper(BasicSweeper):
 """
 
 
+@pytest.mark.slow
 def test_an_adaptive_sweeper_gets_failures_as_results_and_goes_on(app):
     (app.directory / "hydra_plugins").mkdir()
     (app.directory / "hydra_plugins" / "adaptive.py").write_text(ADAPTIVE)

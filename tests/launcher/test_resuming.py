@@ -66,6 +66,7 @@ OWN_RECORD = """
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_recorded_its_end_before_its_launcher_was_killed_is_done(app):
     text = (app.directory / "app.py").read_text()
     text = text.replace('\n        raise ValueError("the cause")\n', OWN_RECORD, 1)
@@ -213,6 +214,7 @@ def test_a_sweep_that_measures_time_runs_in_blocks_that_grow_with_it(app):
     assert app.manifest()["settings"]["order"] == "blocks"
 
 
+@pytest.mark.slow
 def test_without_blocks_no_job_has_one(app):
     assert app.run("job=0,1", "seed=1,2")[0] == 0
     assert "block" not in app.index()[0]

@@ -138,6 +138,7 @@ OWN_STATUS = """
 """
 
 
+@pytest.mark.slow
 def test_the_cause_of_a_failed_run_is_one_line_everywhere(app):
     text = (app.directory / "app.py").read_text()
     text = text.replace('\n        raise ValueError("the cause")\n', OWN_STATUS, 1)
@@ -203,6 +204,7 @@ def test_a_warning_reaches_the_jobs_and_ends_nothing(app):
     assert [row["state"] for row in app.index()] == ["completed"]
 
 
+@pytest.mark.slow
 def test_a_second_hang_up_kills_no_job(app):
     launcher = app.start("job=0", "do=save", "hydra.launcher.cores=[0]")
     app.wait_until(lambda: (app.directory / "ready").exists())
@@ -212,6 +214,7 @@ def test_a_second_hang_up_kills_no_job(app):
     assert (app.directory / "saved").exists()
 
 
+@pytest.mark.slow
 def test_returned_values_that_cannot_travel_fail_the_job_alone(app):
     text = (app.directory / "app.py").read_text()
     text = text.replace("return cfg.job * 10", "return iter(sys.stdin) if cfg.job else {1, 2}")

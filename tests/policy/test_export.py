@@ -41,6 +41,7 @@ def test_the_exported_function_acts_as_the_policy(policy, name):
     assert difference(found, module_graph(found)) <= 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ppo", "memory", "sac", "discrete", "state_scale"])
 def test_onnxruntime_acts_as_the_policy(policy, name, tmp_path):
     found = policy(name)

@@ -196,6 +196,7 @@ def send_to_all(run, everything, number):
     run.send_signal(number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [pytest.param("server", marks=pytest.mark.slow), "run"])
 def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     command = [sys.executable, "-m", "walle.run", *LONG, f"hydra.run.dir={tmp_path}"]
@@ -213,6 +214,7 @@ def test_an_interrupt_while_the_samplers_start(tmp_path, stage):
     assert began or stage == "server"
 
 
+@pytest.mark.slow
 def test_processes_have_names(started):
     run, samplers = started(iterations=0)
     wait_until(lambda: {sampler.name() for sampler in samplers} == {"sampler-0", "sampler-1"})
@@ -255,6 +257,7 @@ def test_when_the_agent_is_killed_its_samplers_end_in_the_middle_of_a_step(start
     assert not [name for name in shared if name in os.listdir("/dev/shm")]
 
 
+@pytest.mark.slow
 def test_after_the_agent_was_killed_samplers_end_and_every_file_holds_whole_rows(started, tmp_path):
     run, _ = started()
     everything = psutil.Process(run.pid).children(recursive=True)

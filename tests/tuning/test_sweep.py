@@ -97,6 +97,7 @@ def test_a_number_of_seeds_begins_at_seed(search):
     assert [seed for *_, seed in made.jobs] == [5, 6]
 
 
+@pytest.mark.slow
 def test_params_with_one_value_decide_as_on_the_command_line(search, tmp_path):
     fixed = "seed: 11, objective: wall_s"
     (tmp_path / "config.yaml").write_text(f"{CONFIG}  sweeper: {{params: {{{fixed}}}}}\n")
@@ -234,6 +235,7 @@ hydra.main(version_base="1.3", config_path=".", config_name="config")(lambda cfg
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lock", "times"),
     [

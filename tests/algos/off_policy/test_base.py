@@ -52,6 +52,7 @@ def test_updates_are_due_for_the_steps_after_the_start():
     assert due[-1] == (180 - 100) * 0.5 / 2
 
 
+@pytest.mark.slow
 def test_the_step_size_falls_to_0_at_the_last_update():
     """A constant gradient moves parameters by the step size, here of a part with every second
     update of 140."""

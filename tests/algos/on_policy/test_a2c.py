@@ -41,6 +41,7 @@ def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
     assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_the_value_of_a_constant_reward_reaches_the_geometric_series():
     small = ("batch_size=64", "algo.compile=false")
     algorithm, _ = trained(200, "algo=a2c", *CONSTANT, *small, "+env.kwargs.ends=truncated")

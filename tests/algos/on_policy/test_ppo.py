@@ -84,6 +84,7 @@ def log_std(algorithm):
     return algorithm.networks.split(algorithm.vector)[0]["log_std"]
 
 
+@pytest.mark.slow
 def test_noise_that_is_not_learned_shrinks_linearly_from_its_start_to_its_end():
     """By hand: after 2 of 8 rounds it has gone a quarter of the way from -1 to -3."""
     short = ("batch_size=256", "total_steps=2048", "sampler.lanes=8", "algo.compile=false")

@@ -42,6 +42,7 @@ def test_epsilon_falls_in_a_line():
     assert found == pytest.approx([1, 0.55, 0.1, 0.1])
 
 
+@pytest.mark.slow
 def test_values_of_a_constant_reward_reach_the_geometric_series():
     small = ("batch_size=64", "algo.compile=false", "algo.learning_rate=1e-2")
     algorithm, _ = trained(60, "algo=pqn", *CONSTANT, *small, "+env.kwargs.ends=truncated")

@@ -87,6 +87,7 @@ def test_bad_settings_are_refused(override):
         compose(["algo=trpo", f"algo.{override}"])
 
 
+@pytest.mark.slow
 def test_every_correction_gives_another_step_under_lag():
     found = []
     for correction in ("none", "truncated", "vtrace"):

@@ -269,6 +269,7 @@ def test_what_a_baseline_leaves_out_is_said(
     assert "Baseline: 1 of 2 runs used. Baseline: Left out: 1: failed: X: y." in err
 
 
+@pytest.mark.slow
 def test_a_run_whose_rows_are_all_broken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -282,6 +283,7 @@ def test_a_run_whose_rows_are_all_broken(
     assert "broken rows of iterations.csv left out" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_figure_for_a_paper(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jobs = [Job(algo=algo, seed=s, iterations=5) for algo in ("ppo", "trpo") for s in (0, 1)]
     root, file = write_sweep(tmp_path / "s", jobs), tmp_path / "f.svg"

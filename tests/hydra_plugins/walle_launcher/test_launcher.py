@@ -34,11 +34,13 @@ def _hydras_default_version(hydra_restore_singletons):
     VersionBase.instance().setbase(__compat_version__)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("launcher_name", "overrides"), [("walle", [])])
 class TestLauncher(LauncherTestSuite):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("launcher_name", "overrides"),
     [("walle", ["hydra/sweeper=basic", "hydra.sweeper.max_batch_size=2"])],

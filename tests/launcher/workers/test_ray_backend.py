@@ -50,6 +50,7 @@ def test_without_ray_one_line_says_what_to_install(monkeypatch):
         make_backend(WalleLauncherConf(backend="ray"))
 
 
+@pytest.mark.slow
 def test_a_dry_run_needs_no_cluster(app):
     asked = ("hydra.launcher.backend=ray", "hydra.launcher.dry_run=true")
     code, output = app.run("job=0,1", *asked)

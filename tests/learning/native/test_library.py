@@ -23,6 +23,7 @@ def libraries():
     return list(cache_directory().glob("*.so"))
 
 
+@pytest.mark.slow
 def test_a_library_is_built_once_and_again_when_it_is_damaged():
     library.compiled("normalize")
     (path,) = libraries()
