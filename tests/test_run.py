@@ -493,3 +493,28 @@ def test_a_run_needs_no_locale_and_no_home(tmp_path):
     assert "ein Maß" in walle("walle.eval", "ein Maß", "episodes=1")
     walle("walle.run", "-m", *SMALL, "total_steps=128", "hydra.sweep.dir='ein Ü'")
     assert read_status(here / "ein Ü" / "0")["state"] == "completed"
+
+
+def test_settings_may_stand_on_both_sides_of_every_flag(command, capsys):
+    command("env=cartpole", "-cn", "speedup", "--cfg", "job", "seed=7", "--package", "env")
+    assert "id: CartPole-v1" in capsys.readouterr().out
+
+
+def test_a_directory_below_a_broken_link_is_one_line(command, tmp_path, capsys):
+    (tmp_path / "scratch").symlink_to("/nowhere/at/all")
+    for flag, key in (("", "run"), ("-m", "sweep")):
+        words = [flag] if flag else []
+        with pytest.raises(SystemExit) as ended:
+            command(*words, "env=cartpole", f"hydra.{key}.dir={tmp_path}/scratch/a")
+        said = capsys.readouterr().err
+        assert ended.value.code == 1
+        assert "File exists: " in said
+        assert "broken link that stands in the way, or choose another directory" in said
+
+
+def test_a_sweep_over_nothing_is_refused(command, tmp_path, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command("-m", "env=cartpole", "seed=range(0)", f"hydra.sweep.dir={tmp_path}/s")
+    assert ended.value.code == 2
+    assert "the sweep has no jobs" in capsys.readouterr().err
+    assert not (tmp_path / "s").exists()

@@ -44,9 +44,9 @@ def main() -> int | None:
     if sys.path[0] != os.getcwd() and "" not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does: modules beside the user are found
     try:
-        from walle.system.signals import reader_may_leave
+        from walle.system.signals import standard_output
 
-        with reader_may_leave():
+        with standard_output():
             return _main()
     except KeyboardInterrupt:
         return 128 + SIGINT

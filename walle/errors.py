@@ -101,6 +101,11 @@ DISK_FIXES = {
     errno.EFBIG: "allow larger files (ulimit -f)",
     errno.EROFS: "make the disk writable",
     errno.EACCES: "allow this user to write there",
+    errno.EPERM: "allow this user to write there",
+    errno.EEXIST: "move the file or the broken link that stands in the way",
+    errno.ELOOP: "remove the link that leads to itself",
+    errno.EIO: "check the disk",
+    errno.ESTALE: "mount the disk again",
     errno.ENOTDIR: "move the file that stands in the way",
     errno.EISDIR: "move the directory that stands in the way",
 }

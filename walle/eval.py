@@ -47,12 +47,12 @@ SWITCHES = {"--watch": "show the first policy in a window: MuJoCo's viewer, or t
 def main() -> int:
     """Runs the command; returns 1 if a policy could not be evaluated, 2 for a wrong argument."""
     from walle.system.machine import THREAD_VARIABLES
-    from walle.system.signals import reader_may_leave
+    from walle.system.signals import standard_output
 
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, "1")  # before anything imports a threaded library
     try:
-        with reader_may_leave():
+        with standard_output():
             code = _main(sys.argv[1:])
     except (WalleError, OSError) as error:
         print(f"walle eval: {error}", file=sys.stderr)

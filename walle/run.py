@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from errno import ENAMETOOLONG
 from functools import partial
+from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _STOPPED = "stopped before the run began"
+# The flags of Hydra that the next word belongs to.
+_WITH_VALUE = (
+    *("--cfg", "-c", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"),
+    *("--package", "-p", "--shell-completion", "-sc", "--experimental-rerun"),
+)
 
 
 def run(composed: DictConfig) -> float | None:
@@ -27,10 +33,10 @@ def run(composed: DictConfig) -> float | None:
     signal's number if the run was interrupted.
     """
     from walle.errors import ConfigError, WalleError
-    from walle.system.signals import reader_may_leave, stopped_by
+    from walle.system.signals import standard_output, stopped_by
 
     try:
-        with reader_may_leave():  # before Hydra reports an error
+        with standard_output():  # before Hydra reports an error
             return _run(composed)
     except ConfigError as error:
         _remove_unused(composed)
@@ -86,7 +92,7 @@ def _run(composed: DictConfig) -> float | None:
         without_collector,
     )
     from walle.system.identity import comparable_leaves, config_hash
-    from walle.system.signals import SAVING, blocked_signals
+    from walle.system.signals import SAVING, blocked_signals, output_failed
 
     keep_processes()
     for number in SAVING:
@@ -137,7 +143,7 @@ def _run(composed: DictConfig) -> float | None:
     try:
         result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     except OSError as error:
-        if error.errno not in DISK_FIXES:
+        if error.errno not in DISK_FIXES or output_failed(error):
             raise
         raise disk_error(error, directory, shown) from error
     except Exception as error:
@@ -161,20 +167,20 @@ def _run(composed: DictConfig) -> float | None:
 def main() -> None:
     """Runs Hydra; a user's mistake prints one line on stderr and ends with exit code 2."""
     try:
-        import hydra
-    except ModuleNotFoundError:
-        fix = "activate walle's environment (. .venv/bin/activate), or install walle here"
-        sys.exit(_report(f"{sys.executable} has no hydra-core: {fix}", 2))
-    from walle.system.signals import reader_may_leave
+        from walle.system.signals import standard_output
 
-    try:
-        with reader_may_leave():
-            _main(hydra)
+        with standard_output():
+            _main()
     except KeyboardInterrupt:  # before a run started
         sys.exit(_report(_STOPPED, 130))
 
 
-def _main(hydra: Any) -> None:
+def _main() -> None:
+    try:
+        import hydra
+    except ModuleNotFoundError:
+        fix = "activate walle's environment (. .venv/bin/activate), or install walle here"
+        sys.exit(_report(f"{sys.executable} has no hydra-core: {fix}", 2))
     from walle.system.machine import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:
@@ -183,6 +189,7 @@ def _main(hydra: Any) -> None:
     from walle.config.callback import with_plus_signs
     from walle.config.did_you_mean import explain
     from walle.errors import DISK_FIXES
+    from walle.system.signals import output_failed
 
     arguments = sys.argv[1:]
     if {"-h", "--help"} & set(arguments):
@@ -196,8 +203,13 @@ def _main(hydra: Any) -> None:
         print(f"walle {__version__}")
         return
     # Hydra refuses overrides on both sides of a flag.
-    sweeping = [word for word in arguments if word in ("-m", "--multirun")]
-    arguments = with_plus_signs([*sweeping, *(word for word in arguments if word not in sweeping)])
+    flags, settings, words = list[str](), list[str](), iter(arguments)
+    for word in words:
+        (flags if word.startswith("-") else settings).append(word)
+        if word in _WITH_VALUE:
+            flags += islice(words, 1)
+    sweeping = not {"-m", "--multirun"}.isdisjoint(flags)
+    arguments = with_plus_signs([*flags, *settings])
     sys.argv = [sys.argv[0], *_into_its_directory(arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     decorate = hydra.main(
@@ -208,7 +220,7 @@ def _main(hydra: Any) -> None:
     except Exception as error:
         if line := explain(error):
             sys.exit(_report(line, 2))
-        if not isinstance(error, OSError):
+        if not isinstance(error, OSError) or output_failed(error):
             raise
         if error.errno == ENAMETOOLONG:
             fix = "shorten name, hydra.run.dir, hydra.sweep.dir or hydra.sweep.subdir"

@@ -23,7 +23,7 @@ from walle.launcher.screen import Row, job_table
 from walle.launcher.workers.submission import WorkerStatus, worker_status
 from walle.system.format import ranges_text
 from walle.system.run_files import read_status
-from walle.system.signals import reader_may_leave
+from walle.system.signals import standard_output
 
 
 def job_rows(sweep: Path, workers: WorkerStatus | None = None) -> list[Row]:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command.add_argument("directory", type=Path, nargs="?", help=about)
     parsed = parser.parse_args(arguments)
     try:
-        with reader_may_leave():
+        with standard_output():
             sweep = parsed.directory or newest_sweep(Path("multirun"))
             if parsed.command == "status":
                 show_status(sweep)

@@ -19,7 +19,7 @@ from walle.analysis.runs import BadInputError, Sweep, fingerprint, load
 from walle.analysis.writing import sentences
 from walle.analysis.writing.format import counted, listed
 from walle.system.files import write_atomically
-from walle.system.signals import reader_may_leave
+from walle.system.signals import standard_output
 
 FORMATS = (".png", ".svg", ".pdf")
 # Figures of the same data are the same bytes.
@@ -98,7 +98,7 @@ def guard(name: str, action: Callable[[], None]) -> int:
     A SIGINT ends the process without a word, with exit code 130.
     """
     try:
-        with reader_may_leave():
+        with standard_output():
             action()
     except BadInputError as error:
         print(f"{name}: {error}", file=sys.stderr)

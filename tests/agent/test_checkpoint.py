@@ -239,7 +239,7 @@ def test_the_one_before_is_used_where_the_last_one_is_damaged(tmp_path, damage):
     said = []
     assert checkpoint.load_last(tmp_path, said.append)["iteration"] == 1
     (line,) = said
-    assert line.endswith("resuming from previous.pt")
+    assert line.endswith("using previous.pt")
     assert "last.pt" in line
     (tmp_path / checkpoint.PREVIOUS).write_bytes(b"")
     with pytest.raises(ConfigError, match=r"last\.pt"):

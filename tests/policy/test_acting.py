@@ -177,7 +177,7 @@ def test_a_damaged_last_checkpoint_gives_way_to_the_one_before(trained, tmp_path
     content = (trained("discrete") / "checkpoints" / "last.pt").read_bytes()
     (checkpoints / "previous.pt").write_bytes(content)
     (checkpoints / "last.pt").write_bytes(content[:1000])
-    with pytest.warns(UserWarning, match=r"resuming from previous\.pt"):
+    with pytest.warns(UserWarning, match=r"using previous\.pt"):
         assert walle.load(tmp_path).act(np.zeros(4)) in (0, 1)
 
 

@@ -13,6 +13,7 @@ from walle.system.signals import (
     SAVING,
     Signals,
     signal_handlers,
+    standard_output,
     stopped_by,
 )
 
@@ -129,3 +130,49 @@ def test_signals_are_collected_unless_they_were_ignored():
         assert signal.getsignal(signal.SIGUSR2) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGUSR2, before)
+
+
+def test_without_standard_streams_a_command_is_silent():
+    code = (
+        "import os; from walle.system.signals import standard_output\n"
+        "with standard_output():\n"
+        "    print('said'); input_ = os.read(0, 9); open('/dev/null')\n"
+        "    os.write(1, b'said'); os.write(2, b'said')\n"
+        "    raise SystemExit(0 if input_ == b'' else 1)"
+    )
+    closed = f'exec {sys.executable} -c "$0" <&- >&- 2>&-'
+    assert subprocess.run(["bash", "-c", closed, code]).returncode == 0
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_output_on_a_full_disk_is_named(unbuffered):
+    code = "from walle.system.signals import standard_output\nwith standard_output(): print('said')"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    said = "walle: cannot write to standard output: [Errno 28] No space left on device; redirect"
+    assert (done.returncode, done.stderr.startswith(said)) == (1, True)
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_error_that_the_output_did_not_cause_stays(capsys):
+    with pytest.raises(FileNotFoundError), standard_output():
+        os.stat("/nowhere/at/all")
+    with pytest.raises(OSError, match="no room"), standard_output():
+        raise OSError(28, "no room")
+    capsys.readouterr()
+
+
+def test_what_an_encoding_lacks_is_printed_as_escapes():
+    code = "from walle.system.signals import standard_output\nwith standard_output(): print('±')"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+    )
+    assert (done.returncode, done.stdout) == (0, b"\\xb1\n")

@@ -223,7 +223,7 @@ def disk_error(error: OSError, directory: Path, shown: str) -> DiskError:
             kept = name
             break
     if not kept:
-        what = f"no checkpoint was written: {fix} and start again, or use another hydra.run.dir"
+        what = f"no checkpoint was written: {fix} and start again"
     else:
         what = f"{shown}/checkpoints/{kept} remains: {fix} and continue with resume={shown}"
     failure = DiskError(f"cannot write: {error}; {what}")
@@ -248,7 +248,7 @@ def load_last(directory: Path, say: Callable[[str], None]) -> dict[str, Any]:
             state = load(directory / PREVIOUS)
         except ConfigError:
             raise error from None
-        say(f"{error}; resuming from {PREVIOUS}")
+        say(f"{error}; using {PREVIOUS}")
         return state | {"fell_back": True}
 
 

@@ -57,6 +57,7 @@ class EpisodeTracker:
         """`sampler_of_lane` has each lane's sampler; means cover the last `window` episodes."""
         self._sampler = sampler_of_lane
         self._lanes = LaneReturns(len(sampler_of_lane))
+        window = min(window, sys.maxsize)
         self._recent: deque[float] = deque(maxlen=window)
         self._recent_lengths: deque[int] = deque(maxlen=window)
         self._columns = [InfoColumn.of(entry) for entry in info]

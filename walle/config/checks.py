@@ -212,9 +212,11 @@ def _checked_learners(config: Config) -> Config:
     if n > shards:
         small = ", ".join(f"algo.{key}={size}" for key, size in sizes.items())
         reason = f" (chosen for {small or 'one minibatch a round'})" if not learner.shards else ""
+        odd = [f"algo.{k}={_nearest_multiples(size, n)}" for k, size in sizes.items() if size % n]
+        fix = " and ".join([f"set learner.shards={n}", *odd])
         raise ConfigError(
             f"learner.n={n} is more than learner.shards={shards}{reason}: each learner needs a part"
-            f" of a minibatch; set learner.shards={n}, or learner.n={shards} at most"
+            f" of a minibatch; {fix}, or learner.n={shards} at most"
         )
     if config.device.startswith("cuda") and n > 1:
         import torch

@@ -95,7 +95,10 @@ def explain(error: Exception) -> str | None:
         return _explain_missing(str(error.missing_cfg_file), error.options, primary=primary)
     if lines[0].startswith(_SEVERAL):
         given = lines[0].removeprefix(_SEVERAL).strip("'")
-        return f"{given} has several values; for a sweep over them add -m"
+        fix = f"a text needs quotes: {_quoted(given)}"
+        if not given.startswith("hydra."):
+            fix = "for a sweep over them add -m"
+        return f"{given} has several values; {fix}"
     if lines[0].startswith("Could not override 'experiment'"):
         return "experiment is no part of every run; add it: +experiment=..."
     if match := re.match(r"In '(experiment/\S+)': Could not override", lines[0]):
@@ -113,9 +116,7 @@ def explain(error: Exception) -> str | None:
             fix = f"type {shown}=VALUE, without spaces"
             fix = f"to resume a run type resume={word}" if Path(word).is_dir() else fix
             return f"{word} is not KEY=VALUE; {fix}"
-        if lines[0].startswith("Lexer"):  # it gives no reason
-            return f"{word}: Hydra cannot read {value}; put it in quotes: \"{name}='...'\""
-        return f"{lines[0]}: {lines[1]}" if len(lines) > 1 else lines[0]
+        return f"{word}: Hydra cannot read {value}; a text needs quotes: {_quoted(name)}"
     file, composing, _ = lines[0].partition("Error raised while composing config")
     cause = error.__context__ if composing else error.__cause__
     key, reason = getattr(cause, "full_key", None), str(cause or "").partition("\n")[0]
@@ -126,10 +127,17 @@ def explain(error: Exception) -> str | None:
     if isinstance(cause, (ConfigTypeError, ValidationError)):
         if "is not a ListConfig" in reason:
             return f"{given} must be a list: [...]"
+        if "is not Optional" in reason:
+            return f"{given.removesuffix(': ')} is no value for it; leave it out, or give one"
         return f"{given.removesuffix(': ')}: {reason}"
     if key:
         return where + _explain_key(key, getattr(cause, "parent_node", None), str(error))
     return f"{lines[0]} {reason}".strip()
+
+
+def _quoted(override: str) -> str:
+    """The override with a text in quotes, as one types it in a shell."""
+    return f"\"{override.partition('=')[0]}='...'\""
 
 
 def refuse_lists(words: Iterable[str]) -> None:

@@ -122,7 +122,10 @@ def stored_config(directory: Path) -> dict[str, Any]:
     """The configuration in the run.json of a run's directory."""
     path = directory / "run.json"
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))["config"])
+        config = json.loads(path.read_text(encoding="utf-8"))["config"]
+        if all(isinstance(config[group], Mapping) for group in ("algo", "env", "net")):
+            return dict(config)
+        fault = f"{path} is damaged: algo, env and net must be mappings"
     except FileNotFoundError:
         fault = "no run has been here (no run.json); give a run's directory"
     except NotADirectoryError:
@@ -321,6 +324,10 @@ def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
         return f" must be a list, as in {key}=[{value}]"
     if "to Dict[" in line:
         return " must be a mapping: {key: value}"
+    if "is not Optional" in line:
+        return " is no value for it; leave it out, or give one"
+    if "is not a valid bool" in line:
+        return " must be true or false"
     wanted = line.rpartition(" could not be converted to ")[2]
     return f" must be {_TYPES[wanted]}" if wanted in _TYPES else f": {line}"
 

@@ -110,6 +110,7 @@ class Launch:
             refuse(error)
         except KeyboardInterrupt:  # while planning; `_run` handles signals when jobs run
             print("stopped before any job was started", file=sys.stderr)
+            logging.disable()  # else torch reports on its caches at exit
             raise SystemExit(128 + signal.SIGINT) from None
         return [  # each with the job's own overrides, though jobs may share a result
             replace(results[i], overrides=[str(text) for text in job.config.hydra.overrides.task])
@@ -118,6 +119,8 @@ class Launch:
 
     @without_collector()
     def _compose(self, overrides: Sequence[Sequence[str]]) -> list[Job]:
+        if not overrides:
+            raise ConfigError("the sweep has no jobs: one of its settings has no values")
         context, config, ignore = self._context, self._config, self._settings.hash_ignore
         own = planning.ChoiceSettings(context, config, self._settings.own_settings)
         resolved = [own.resolved(job) for job in overrides]

@@ -153,5 +153,5 @@ def check_memory(shapes: Sequence[RolloutShape], slots: int, batch_size: int) ->
         raise ConfigError(
             f"batch_size={batch_size} with sampler.slots={slots} needs {needed / 1e9:,.0f} GB of "
             f"shared memory, and this machine or its container has {there / 1e9:,.0f}; use a "
-            "smaller batch_size, or a smaller sampler.max_lag"
+            "smaller batch_size" + ", or a smaller sampler.max_lag" * (slots > 1)
         )

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from typing import Any
 
 from walle.errors import Interrupted
@@ -115,14 +116,41 @@ def stopped_by(stop: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """Ends a command without a traceback when the reader of its output, such as `head`, leaves."""
+def standard_output() -> Iterator[None]:
+    """Ends a command without a traceback when its output fails; without an output it is silent.
+
+    The reader of the output, such as `head`, may leave, or the disk may be full. What the output's
+    encoding lacks is printed as escapes.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed, so its number is the lowest free one
+            number = os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, mode))
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        if not (left := isinstance(error, BrokenPipeError)) and not output_failed(error):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(128 + signal.SIGPIPE)
+        if left:
+            sys.exit(128 + signal.SIGPIPE)
+        fix = "redirect it to a place that can be written"
+        print(f"walle: cannot write to standard output: {error}; {fix}", file=sys.stderr)
+        sys.exit(1)
+
+
+def output_failed(error: OSError) -> bool:
+    """Whether standard output caused the error: it takes not even an empty line."""
+    try:
+        if error.filename is None:
+            print(flush=True)
+    except OSError:
+        return True
+    return False
 
 
 def leave_terminal() -> None:
