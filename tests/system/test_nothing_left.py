@@ -202,3 +202,15 @@ def test_after_the_agent_was_killed_while_the_fork_server_imports(start):
     run.wait_for(lambda: run.find("walle-server"))
     run.process.kill()
     assert run.left() == []
+
+
+@pytest.mark.slow
+def test_after_the_agent_was_killed_while_the_fork_server_was_dying(start):
+    run = start(LONG)
+    run.train(PROBES + EVALUATION + SAMPLERS)
+    (server,) = run.find("walle-server")
+    os.kill(server.pid, signal.SIGSTOP)
+    os.kill(run.process.pid, signal.SIGKILL)
+    time.sleep(0.1)  # a killed process can take as long to free its memory
+    os.kill(server.pid, signal.SIGKILL)
+    assert run.left() == []

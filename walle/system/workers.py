@@ -151,8 +151,12 @@ def _die_with_agent(server: int) -> None:
 
 def _end_without(server: int) -> None:
     """Ends what this worker leaves behind if the fork server, which would do so, was killed."""
-    if os.getppid() == server:
-        return
+    # A server that was killed just before the agent can take longer to end than the agent.
+    deadline = time.monotonic() + LINGER_S / 2
+    while os.getppid() == server:
+        if time.monotonic() > deadline or not _agent_ends_within(process_tree.POLL_S):
+            return
+        time.sleep(process_tree.POLL_S)
     process_tree.end_descendants(LINGER_S)
     if _agent_ends_within(LINGER_S):
         process_tree.end_processes(process_tree.marked_processes, LINGER_S)
