@@ -56,7 +56,7 @@ from walle.errors import ConfigError
         ("hydra.run.dir=x,y", "hydra.run.dir=x,y has several values; a text needs quotes: "),
         ("hydra.launcher.cores=4", "hydra.launcher.cores=4 must be a list: [...]"),
         ("hydra.launcher.threads=two", "hydra.launcher.threads=two: Value 'two' of type 'str'"),
-        ("hydra.run.dir=null", "hydra.run.dir=null is no value for it; leave it out, or give one"),
+        ("hydra.run.dir=null", "hydra.run.dir=null: field 'hydra.run.dir' is not Optional"),
         ("algo.name=null", "algo.name has no value; give one: algo.name=module:Class"),
         ("~algo.name", "algo.name has no value; give one: algo.name=module:Class"),
         ("algo.name=3", "algo.name='3' is not registered; did you mean"),

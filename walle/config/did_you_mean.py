@@ -127,8 +127,6 @@ def explain(error: Exception) -> str | None:
     if isinstance(cause, (ConfigTypeError, ValidationError)):
         if "is not a ListConfig" in reason:
             return f"{given} must be a list: [...]"
-        if "is not Optional" in reason:
-            return f"{given.removesuffix(': ')} is no value for it; leave it out, or give one"
         return f"{given.removesuffix(': ')}: {reason}"
     if key:
         return where + _explain_key(key, getattr(cause, "parent_node", None), str(error))
