@@ -106,7 +106,10 @@ def _lines() -> dict[str, str]:
     """A line about each command: the first line of its module's docstring, without an import."""
     package = Path(__file__).parent.parent
     files = {name: package / f"{module.replace('.', '/')}.py" for name, module in MODULES.items()}
-    lines = {name: file.read_text().split('"""')[1].splitlines()[0] for name, file in files.items()}
+    lines = {
+        name: file.read_text("utf-8").split('"""')[1].splitlines()[0]
+        for name, file in files.items()
+    }
     return lines | OWN
 
 

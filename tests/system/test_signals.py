@@ -168,11 +168,23 @@ def test_an_error_that_the_output_did_not_cause_stays(capsys):
     capsys.readouterr()
 
 
-def test_what_an_encoding_lacks_is_printed_as_escapes():
-    code = "from walle.system.signals import standard_output\nwith standard_output(): print('±')"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        capture_output=True,
-    )
+ASCII = [  # the second as in the C locale where Python's UTF-8 mode is off
+    {"PYTHONIOENCODING": "ascii"},
+    {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"},
+]
+
+
+@pytest.mark.parametrize("locale", ASCII)
+def test_what_an_encoding_lacks_is_printed_as_escapes(locale):
+    code = "from walle.system.signals import standard_output as s\nwith s(): print('\\xb1')"
+    env = {**os.environ, **locale}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True)
     assert (done.returncode, done.stdout) == (0, b"\\xb1\n")
+
+
+@pytest.mark.parametrize("command", ["walle.run", "walle"])
+def test_help_is_read_and_printed_in_any_locale(command):
+    env = {**os.environ, **ASCII[1]}
+    words = [sys.executable, "-m", command, "--help"]
+    done = subprocess.run(words, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -269,4 +269,5 @@ def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
     monkeypatch.setattr(sweeper, "find_spec", lambda name: None)
     made = search("x=0,1")
     assert made.code == 2
-    assert made.said.err == "hydra/sweeper=walle_optuna needs Optuna: pip install 'walle[optuna]'\n"
+    needs = "hydra/sweeper=walle_optuna needs Optuna: pip install 'walle[optuna]'"
+    assert made.said.err == f"walle: {needs}\n"

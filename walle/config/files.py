@@ -63,7 +63,7 @@ def _shipped(name: str) -> Path:
 def help_text(arguments: Sequence[str] = ()) -> str:
     """The help, with the settings of the choices among `arguments`, such as `algo=sac`."""
     conf = config_directory()
-    lines = (conf / "config.yaml").read_text().splitlines()
+    lines = (conf / "config.yaml").read_text("utf-8").splitlines()
     named = (line.strip(" -").partition(": ")[::2] for line in lines if line.startswith("  - "))
     defaults = {group: option for group, option in named if (conf / group).is_dir()}
     given = dict(word.partition("=")[::2] for word in arguments if "=" in word)
@@ -76,12 +76,12 @@ def help_text(arguments: Sequence[str] = ()) -> str:
         f"Choices, as in env=hopper:\n{table(choices)}",
         f"Recipes, as in +experiment=ppo_cartpole:\n{table(recipes(arguments))}",
         f"Sweep files:\n{table(sweep_questions(arguments))}",
-        f"Settings (conf/config.yaml):\n{(conf / 'config.yaml').read_text().rstrip()}",
+        f"Settings (conf/config.yaml):\n{(conf / 'config.yaml').read_text('utf-8').rstrip()}",
     ]
     chosen = {group: given.get(group, option).split(",") for group, option in defaults.items()}
     for group in ("algo", "env"):  # whose files may choose a net
         for file in (conf / group / f"{option}.yaml" for option in chosen[group]):
-            text = file.read_text() if file.exists() else ""
+            text = file.read_text("utf-8") if file.exists() else ""
             for other, option in re.findall(r"- override /(\w+): (\w+)", text):
                 chosen[other] = given.get(other, option).split(",")
     tuned = [f"{env}-{algo}" for env in chosen["env"] for algo in chosen["algo"]]
@@ -91,7 +91,7 @@ def help_text(arguments: Sequence[str] = ()) -> str:
         file = conf / group / f"{option}.yaml"
         if file.exists():
             head = f"Settings of {group}={option} (conf/{group}/{file.name})"
-            parts.append(f"{head}:\n{file.read_text().rstrip()}")
+            parts.append(f"{head}:\n{file.read_text('utf-8').rstrip()}")
     return "\n\n".join(parts)
 
 

@@ -298,7 +298,7 @@ def make_backend(settings: WalleLauncherConf) -> LocalBackend | WorkersBackend:
 
 def refuse(error: Exception | str) -> NoReturn:
     """Ends the program with one message and exit code 2."""
-    print(error, file=sys.stderr)
+    print(f"walle: {error}", file=sys.stderr)
     raise SystemExit(BAD_INPUT)
 
 

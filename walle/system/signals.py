@@ -127,8 +127,9 @@ def standard_output() -> Iterator[None]:
             number = os.open(os.devnull, os.O_RDWR)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, mode))
-    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
+    out = sys.stdout
+    if isinstance(out, TextIOWrapper) and (out.errors == "strict" or out.encoding != "utf-8"):
+        out.reconfigure(errors="backslashreplace")
     try:
         yield
         sys.stdout.flush()
