@@ -22,7 +22,6 @@ AIM = (
     "batch_size=64",
     "sampler.lanes=8",
     "total_steps=1e4",
-    "algo.compile=false",
 )
 OBS = torch.tensor([[0.5, -0.5]])
 

@@ -21,6 +21,7 @@ def trained(rounds, *overrides):
     config = compose(["sampler=serial", "eval.episodes=0", *overrides])
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
+    algorithm.warm_up()  # it learns in C++ where it can, several times faster
     (task,) = make_tasks(config, problem, probed, algorithm)
     shape = rollout_shape(config, problem, probed, config.lanes)
     sampling = SerialSampling(task, shape, Signals(), EventLog(), Watchdog(None, print, print))
