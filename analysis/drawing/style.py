@@ -50,7 +50,17 @@ LEGEND_HANDLE_INCHES = 0.42
 LEGEND_LETTER_INCHES = 0.052
 AXIS_NAMES = {"sampler.n": "samplers", "learner.n": "learners", "batch_size": "steps per round"}
 PAPER_GREY, IDEAL_GREY = "#6b6b6b", "#9a9a9a"
+INK = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
 RC: dict[Any, Any] = {
+    **dict.fromkeys(INK, "0.15"),
+    "axes.axisbelow": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": "0.8",
+    "lines.solid_capstyle": "round",
+    "patch.edgecolor": "white",
+    "patch.force_edgecolor": True,
+    "font.sans-serif": ["Arial", "DejaVu Sans", "Liberation Sans"],
     "font.size": 8.0,
     "axes.labelsize": 8.0,
     "axes.titlesize": 8.5,
@@ -111,9 +121,8 @@ def section(name: str) -> tuple[str, str]:
 def paper() -> Iterator[None]:
     """A context in which everything drawn and saved has the style of a paper."""
     import matplotlib as mpl
-    import seaborn as sns
 
-    with mpl.rc_context({**sns.axes_style("ticks"), **RC}):
+    with mpl.rc_context(RC):
         yield
 
 
@@ -184,12 +193,9 @@ def rename(figure: Figure, words: Mapping[str, str], xlabel: str | None) -> set[
 
 
 def finish(figure: Figure, title: str | None) -> None:
-    """Removes the frame's top and right, marks cut intervals, and sets the title if any."""
-    import seaborn as sns
-
+    """Marks cut intervals, and sets the title if any."""
     for axes in figure.axes:
         _cut_intervals(axes)
-    sns.despine(fig=figure)
     if title:
         figure.suptitle(title, fontsize=9)
 
