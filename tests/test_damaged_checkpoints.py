@@ -114,7 +114,7 @@ def one_line(error, path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ppo", "sac", "dqn"])
+@pytest.mark.parametrize("name", ["ppo", "sac"])
 def test_every_damage_to_a_field_is_noticed_by_its_checksum(run, tmp_path, name):
     last = run(name) / "checkpoints" / LAST
     state = torch.load(last, weights_only=True)

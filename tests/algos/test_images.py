@@ -236,7 +236,7 @@ def test_images_are_learned_from(name, tmp_path):
     own = {
         "ppo": ("algo.epochs=4", "total_steps=4096", "algo.learning_rate=1e-3"),
         "a2c": ("total_steps=16384", "algo.learning_rate=1e-3"),
-        "dqn": ("total_steps=4096", "algo.updates_per_step=0.5", "algo.learning_rate=1e-3"),
+        "dqn": ("total_steps=2048", "algo.updates_per_step=0.5", "algo.learning_rate=1e-3"),
     }
     config = settings(name, LOOK, "batch_size=128", "sampler.lanes=16", "algo.gamma=0", *own[name])
     train(config, tmp_path)
