@@ -236,11 +236,19 @@ def test_a_python_without_the_packages_is_told_in_one_line():
         ),
     ],
 )
-def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path):
-    command = [sys.executable, "-m", "walle.run", override, f"hydra.run.dir={tmp_path}/out"]
+def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path, command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command(override, f"hydra.run.dir={tmp_path}/out")
+    assert ended.value.code == 2
+    assert capsys.readouterr() == ("", f"{line}\n")
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_line_is_all_that_the_command_says(tmp_path):
+    command = [sys.executable, "-m", "walle.run", "sampler.n=0", f"hydra.run.dir={tmp_path}/out"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
-    assert done.stderr.strip() == line
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "walle: sampler.n=0 must be positive\n"
 
 
 @pytest.mark.parametrize(

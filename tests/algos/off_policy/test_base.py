@@ -129,7 +129,7 @@ def test_actions_are_random_until_the_start_and_the_policy_s_from_then_on(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_goes_on_from_its_state(name):
-    ours, rollout = trained(3, f"algo={name}", *SMALL, "env=pendulum", "algo.compile=false")
+    ours, rollout = trained(3, f"algo={name}", *SMALL, "env=pendulum")
     theirs = made(name, "env=pendulum", "seed=5")
     theirs.load_state_dict(ours.state_dict())
     inserted = ours.replay.inserted

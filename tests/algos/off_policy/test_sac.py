@@ -28,7 +28,7 @@ OBS = torch.tensor([[0.5, -0.5]])
 
 def aimed(name, rounds, *overrides):
     """After learning to aim at 0.5: the action that is likeliest, and its value."""
-    algorithm, _ = trained(rounds, f"algo={name}", *AIM, *overrides)
+    algorithm, _ = trained(rounds, f"algo={name}", *AIM, *overrides, native=True)
     state, policy = algorithm.state, algorithm.policy
     params = policy.layout.unflatten(state.policy.vector)
     action = policy.mode(policy.acting(params, 1)(OBS))
@@ -78,7 +78,7 @@ def test_the_target_by_hand(monkeypatch):
 
 @pytest.mark.slow
 def test_the_temperature_moves_the_entropy_to_its_target():
-    algorithm, _ = trained(15, "algo=sac", *AIM, "algo.target_entropy=-0.5")
+    algorithm, _ = trained(15, "algo=sac", *AIM, "algo.target_entropy=-0.5", native=True)
     policy = algorithm.state.policy
     noise = torch.randn(4000, 1, generator=torch.Generator().manual_seed(0))
     _, log_prob = algorithm.policy.draw(policy.vector, OBS.expand(4000, 2), noise)

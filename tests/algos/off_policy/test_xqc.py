@@ -15,7 +15,7 @@ def toy(*overrides):
 
 @pytest.mark.slow
 def test_it_aims():
-    algorithm, _ = trained(36, "algo=xqc", *AIM, "algo.learning_rate=3e-3")
+    algorithm, _ = trained(36, "algo=xqc", *AIM, "algo.learning_rate=3e-3", native=True)
     policy = algorithm.policy
     params = policy.layout.unflatten(algorithm.policy_vector)
     assert policy.mode(policy.acting(params, 1)(OBS)).item() == pytest.approx(0.5, abs=0.1)

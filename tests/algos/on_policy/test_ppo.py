@@ -16,12 +16,13 @@ from walle.training import make_algorithm, make_problem, make_tasks, rollout_sha
 GAMMA = 0.9
 
 
-def trained(rounds, *overrides):
+def trained(rounds, *overrides, native=False):
     """An algorithm after some rounds, with the last round's experience still to learn from."""
     config = compose(["sampler=serial", "eval.episodes=0", *overrides])
     problem, probed = make_problem(config)
     algorithm = make_algorithm(config, problem)
-    algorithm.warm_up()  # it learns in C++ where it can, several times faster
+    if native:  # several times faster
+        assert algorithm.warm_up().startswith("learning in C++")
     (task,) = make_tasks(config, problem, probed, algorithm)
     shape = rollout_shape(config, problem, probed, config.lanes)
     sampling = SerialSampling(task, shape, Signals(), EventLog(), Watchdog(None, print, print))
