@@ -111,8 +111,8 @@ def test_an_unknown_partition_is_refused_in_one_line(app, cluster):
     code, output = app.run("job=0", *ON_SLURM, "hydra.launcher.slurm.partition=fast")
     assert code == 2
     assert output == (
-        "hydra.launcher.slurm.partition=fast: the cluster has no partition fast; choose among "
-        "high, low\n"
+        "walle: hydra.launcher.slurm.partition=fast: the cluster has no partition fast; choose "
+        "among high, low\n"
     )
     assert not (app.out / "manifest.json").exists()
     assert cluster.workers() == []
@@ -121,5 +121,5 @@ def test_an_unknown_partition_is_refused_in_one_line(app, cluster):
 def test_what_slurm_refuses_is_one_line(app, cluster):
     code, output = app.run("job=0", *ON_SLURM, "hydra.launcher.slurm.time=soon")
     assert code == 2
-    assert output.strip().splitlines()[-1].startswith("sbatch --parsable: ")
+    assert output.strip().splitlines()[-1].startswith("walle: sbatch --parsable: ")
     assert "Traceback" not in output

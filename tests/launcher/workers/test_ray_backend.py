@@ -59,7 +59,7 @@ def test_a_dry_run_needs_no_cluster(app):
     code, output = app.run("job=0", "hydra.launcher.backend=ray", "hydra.launcher.slurm.qos=x")
     assert code == 2
     assert output.strip() == (
-        "hydra.launcher.slurm.qos=x has no effect with backend=ray: leave it out, or use "
+        "walle: hydra.launcher.slurm.qos=x has no effect with backend=ray: leave it out, or use "
         "hydra.launcher.backend=slurm"
     )
 

@@ -81,9 +81,9 @@ def test_without_slurm_one_line_says_what_is_missing(app):
     code, output = app.run("job=0,1", "hydra.launcher.backend=slurm", PATH="/nowhere")
     assert code == 2
     assert output == (
-        "hydra.launcher.backend=slurm needs Slurm's commands, and sbatch, squeue, sinfo, scontrol, "
-        "scancel cannot be found: start the sweep on a login node of the cluster, or leave the "
-        "backend local\n"
+        "walle: hydra.launcher.backend=slurm needs Slurm's commands, and sbatch, squeue, sinfo, "
+        "scontrol, scancel cannot be found: start the sweep on a login node of the cluster, or "
+        "leave the backend local\n"
     )
     assert not (app.out / "manifest.json").exists()
 
@@ -93,8 +93,8 @@ def test_a_slurm_that_does_not_answer_leaves_no_sweep(app, pretended):
     code, output = app.run("job=0,1", "hydra.launcher.backend=slurm")
     assert code == 2
     assert output == (
-        "hydra.launcher.backend=slurm: no answer (sinfo -h: sinfo: fatal: no server): start the "
-        "sweep on a login node of the cluster, or leave the backend local\n"
+        "walle: hydra.launcher.backend=slurm: no answer (sinfo -h: sinfo: fatal: no server): start "
+        "the sweep on a login node of the cluster, or leave the backend local\n"
     )
     assert not app.out.exists()
 
