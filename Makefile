@@ -42,9 +42,9 @@ slurm: .venv/ready
 gpu: .venv/ready
 	$(RUN) -m pytest -q -m gpu
 
-# What needs a Ray cluster; the tests of a file start one on this machine.
+# What needs a Ray cluster; the tests start one on this machine.
 ray: .venv/ready
-	$(RUN) -m pytest -q -n 2 --dist loadfile -m ray
+	$(RUN) -m pytest -q -m ray
 
 # Do the tests of the pure modules notice when one operator, argument or constant is changed?
 mutants: .venv/ready

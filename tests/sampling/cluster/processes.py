@@ -22,12 +22,8 @@ def samplers():
 
 
 def fork_servers():
-    """The processes from which the samplers of nodes are forked, and the samplers.
-
-    Not those of this process, nor of the other one that tests at the same time.
-    """
-    this = psutil.Process()
-    own = {child.pid for parent in (this, this.parent()) for child in parent.children()}
+    """The processes from which the samplers of nodes are forked, and the samplers."""
+    own = {os.getpid(), *(child.pid for child in psutil.Process().children())}
     return [
         process
         for process in _processes()
