@@ -1,6 +1,6 @@
 # Every target does its own set-up: a fresh clone needs Python 3.11 to 3.13, pip and make.
 PYTHON ?= python3
-PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check
+PIP = .venv/bin/python -m pip install --no-compile --quiet --disable-pip-version-check
 RUN = .venv/bin/python
 # The tests start hundreds of Pythons, which shall not compile every source again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -8,13 +8,15 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: sweep test slow ray slurm gpu mutants docs lint types pythons format clean
 .DEFAULT_GOAL := test
 
-# The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand.
+# The environment. Torch first: 2.13.0 is a CPU build where that wheel is at hand. Compiling all
+# packages would take as long as installing them; the last import compiles what a sweep needs.
 .venv/ready: pyproject.toml constraints.txt
 	@echo "setting up .venv: some minutes, the first time"
 	$(PYTHON) -m venv .venv
 	$(PIP) --upgrade pip
 	$(PIP) torch==2.13.0 || $(PIP) 'torch>=2.6'
 	$(PIP) -c constraints.txt -e '.[box2d,dev,docs,export,optuna,ray,tensorboard,video,wandb]'
+	$(RUN) -c 'import gymnasium, hydra, matplotlib.figure, mujoco, pandas, scipy.optimize, torch'
 	touch $@
 
 # A sweep over sampler counts, and its speedup figure; half a minute on two cores. Traced, so
