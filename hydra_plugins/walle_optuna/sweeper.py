@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +30,9 @@ class WalleOptuna(Sweeper):
     ) -> None:
         """Prepares the search; ends the program with code 2 if Optuna is missing."""
         if find_spec("optuna") is None:
-            print(
-                "hydra/sweeper=walle_optuna needs Optuna: pip install 'walle[optuna]'",
-                file=sys.stderr,
-            )
-            raise SystemExit(2)
+            from walle.launcher.launch import refuse
+
+            refuse("hydra/sweeper=walle_optuna needs Optuna: pip install 'walle[optuna]'")
         from walle.tuning.sweep import Search  # not at the top: every application would load it
 
         self._search = Search(self.settings, hydra_context, task_function, config)
