@@ -35,6 +35,14 @@ def test_small_multiples_have_as_many_axes_as_asked_for() -> None:
         assert figure.get_figwidth() == widths
 
 
+def test_a_panel_has_a_frame_on_two_sides_and_ticks_below_the_lines() -> None:
+    with style.paper():
+        _, (axes,) = style.panels(1, height=2.0)
+        shown = {side for side, spine in axes.spines.items() if spine.get_visible()}
+        assert shown == {"left", "bottom"}
+        assert axes.get_axisbelow() is True
+
+
 def test_ticks_and_scales() -> None:
     _, (axes,) = style.panels(1, height=2.5)
     axes.plot([1, 8], [2, 4])
