@@ -140,20 +140,20 @@ def passes(algorithm: Any, critic: Critic | None, loss: Loss) -> Passes:
 def actor_critic(algorithm: Any) -> Any:
     """The networks and settings of an off-policy algorithm's updates in C++."""
     s, net, problem = algorithm.settings, algorithm.net, algorithm.problem
-    actions = algorithm.policy.action_dim
-    policy = widths(algorithm.policy.layout)
-    critic = widths(net.q_functions(problem, actions, 1, algorithm.outputs).layout)
+    policy, critic = widths(algorithm.policy.layout), widths(algorithm.critic.mlps[0])
     return ActorCritic(
         policy=ints(policy),
         critic=ints(critic),
         policy_layers=len(policy) - 1,
         critic_layers=len(critic) - 1,
         critics=algorithm.critics,
-        actions=actions,
+        actions=algorithm.policy.action_dim,
         obs=problem.obs_dim,
         activation=ACTIVATIONS[net.activation],
         minibatch=s.minibatch_size,
         shards=problem.shards,
+        updates=algorithm.updates_per_block,
+        draws=algorithm.draws,
         gamma=s.gamma,
         tau=s.tau,
         learning_rate=s.learning_rate,

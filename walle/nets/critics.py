@@ -75,7 +75,7 @@ class QFunctions:
         sizes = (obs_dim + action_dim, *hidden, outputs)
         self.mlps = [MLP(f"q{k}", sizes, act, own) for k in range(count)]
         shapes = [shape for mlp in self.mlps for shape in mlp.shapes.items()]
-        self.layout, self._stacks = Layout(dict(shapes)), own is not None
+        self.layout = Layout(dict(shapes))
 
     def init(self, generator: torch.Generator) -> Tensor:
         """Parameters drawn as in `MLP.init_uniform`, separately for each function."""
@@ -84,11 +84,7 @@ class QFunctions:
 
     def __call__(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """Every Q_k of [B, O] and [B, A]: [K, B]."""
-        params = self.layout.unflatten(vector)
-        if self._stacks:
-            return self.logits(vector, obs, action).squeeze(-1)
-        x = torch.cat((obs, action), -1)
-        return torch.cat([mlp(params, x) for mlp in self.mlps], -1).T
+        return self.logits(vector, obs, action).squeeze(-1)
 
     def logits(self, vector: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """All outputs at [B, O] and [B, A]: [K, B, N]."""

@@ -92,24 +92,21 @@ class NormedMLPs:
     def fold(self, vector: Tensor, moments: Tensor) -> Tensor:
         """The parameters of the ordinary networks with the same outputs, for constant moments."""
         params = self.layout.unflatten(vector)
-        for layers, (means, variances) in zip(self._layers, moments, strict=True):
-            seen = zip(
-                layers, means.split(self._widths), variances.split(self._widths), strict=True
-            )
-            affine = []
-            for name, mean, variance in seen:
+        for layers, each in zip(self._layers, moments, strict=True):
+            before, bias = "", vector.new_zeros(())
+            for name, (mean, variance) in zip(layers, each.split(self._widths, -1), strict=True):
                 factor = params[f"{name}.scale"] * (variance + EPSILON).rsqrt()
-                affine.append((factor, params.get(f"{name}.shift", 0.0) - mean * factor))
-            weights = [params[f"{name}.weight"] for name in layers]
-            (of_inputs, shift), *of_layers = affine
-            biases = [weights[0] @ shift, *[shift.new_zeros(())] * len(of_layers)]
-            weights[0] = weights[0] * of_inputs
-            for i, (factor, shift) in enumerate(of_layers):
-                weights[i] = weights[i] * factor.unsqueeze(-1)
-                biases[i] = biases[i] * factor + shift
-            biases[-1] = biases[-1] + params[f"{layers[-1]}.bias"]
-            for name, weight, bias in zip(layers, weights, biases, strict=True):
-                params |= {f"{name}.weight": weight, f"{name}.bias": bias}
+                shift = params.get(f"{name}.shift", 0.0) - mean * factor
+                weight = f"{before or name}.weight"
+                if before:  # N follows the weights of the layer before
+                    params[weight] = params[weight] * factor.unsqueeze(-1)
+                    params[f"{before}.bias"] = bias * factor + shift
+                    bias = vector.new_zeros(())
+                else:  # N of the inputs precedes the weights
+                    bias = params[weight] @ shift
+                    params[weight] = params[weight] * factor
+                before = name
+            params[f"{before}.bias"] = bias + params[f"{before}.bias"]
         return self._folded.flatten(params)
 
 

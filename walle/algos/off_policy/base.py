@@ -127,8 +127,11 @@ class OffPolicy(ABC):
 
     @property
     def updates_per_block(self) -> int:
-        """K, the number of updates in a block; only whole blocks are taken."""
-        return 1
+        """K, the number of updates in a block; only whole blocks are taken.
+
+        With `policy_delay`, a block has so many updates of the critics and one of the policy.
+        """
+        return int(getattr(self.settings, "policy_delay", 1))
 
     @property
     @abstractmethod
@@ -255,7 +258,8 @@ class OffPolicy(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        tensors = [_steps_of(x) if x.shape == (2,) else x for x in state["tensors"]]
+        pairs = zip(state["tensors"], leaves(self.state), strict=True)
+        tensors = [_steps_of(x) if x.dim() > own.dim() else x for x, own in pairs]
         self.state = rebuild(self.state, (x.to(self.problem.device) for x in tensors))
         self.env_steps, self.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
@@ -311,8 +315,8 @@ def _check_memory(settings: Any, capacity: int, problem: Problem, actions: int) 
 class ContinuousOffPolicy(OffPolicy):
     """Base of the off-policy algorithms whose policy follows the gradient of the critics.
 
-    A subclass adds `start`, `target`, `stages`, `summary` and `native_updates`; its state has the
-    `TrainState`s `policy` and `critic`.
+    A subclass adds `start`, `target`, `policy_gradient`, `policy_step`, `summary` and
+    `native_updates`; its state has the `TrainState`s `policy` and `critic`.
 
     Attributes:
         kind: the policy's kind, see `nets.factory.PolicySpec`.
@@ -365,9 +369,23 @@ class ContinuousOffPolicy(OffPolicy):
         It consists of nested named tuples of tensors, `policy` first.
         """
 
+    def stages(self) -> list[Stage]:
+        """Updates the critics on each minibatch, then the policy on the last one."""
+        numbers = range(self.updates_per_block)
+        critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
+        return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
+
     @abstractmethod
     def target(self, state: Any, batch: Sample) -> Tensor:
         """The critics' target, [B]."""
+
+    @abstractmethod
+    def policy_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
+        """The gradient of the policy's loss, [P], and the stage's numbers."""
+
+    @abstractmethod
+    def policy_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
+        """Moves the policy along the gradient [P], and what moves with it."""
 
     def critic_gradient(self, state: Any, batch: Sample) -> tuple[Tensor, Tensor]:
         """The gradient of the critics' loss, [Q]; the loss, and the critics' mean value."""

@@ -16,7 +16,6 @@ Departures from the paper:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import byref
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -29,8 +28,8 @@ from walle.algos.off_policy.base import ContinuousOffPolicy, OffPolicySettings, 
 from walle.errors import ConfigError
 from walle.learning import losses
 from walle.learning.adam import TrainState
-from walle.learning.native.replay_updates import NativeUpdates, Smoothing
-from walle.learning.step import Stage, gradient_of
+from walle.learning.native.replay_updates import NativeUpdates
+from walle.learning.step import gradient_of
 from walle.nets.factory import NetSettings
 
 
@@ -71,29 +70,17 @@ class DDPG(ContinuousOffPolicy):
         super().__init__(settings, net, problem, settings.exploration)
 
     @property
-    def smoothing(self) -> tuple[float, float] | None:
+    def smoothing(self) -> tuple[float, float]:
         """Scale and bound of the noise on the target's action; DDPG has none."""
-        return None
+        return 0.0, 0.0
 
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        parts = engines.actor_critic(self)
-        block, smoothing = self.updates_per_block, self.smoothing
-        noise = smoothing and byref(Smoothing(*smoothing))
-        return NativeUpdates("ddpg", parts, block, noise, shapes=self.shapes, metrics=3)
+        return NativeUpdates(self, "ddpg", engines.actor_critic(self), *self.smoothing)
 
     def start(self, policy: Tensor, critic: Tensor) -> DDPGState:
         """The state before the first update; the targets are copies of the networks."""
         return DDPGState(TrainState.start(policy), TrainState.start(critic), policy, critic)
-
-    def stages(self) -> list[Stage]:
-        """Updates the critic on each minibatch, then the policy and the targets on the last one.
-
-        With K = 1 this is the paper's algorithm 1.
-        """
-        numbers = range(self.updates_per_block)
-        critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
-        return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
 
     def target(self, state: DDPGState, batch: Sample) -> Tensor:
         """The critic's target y = r + γ c Q'(s', π'(s')), [B]."""

@@ -139,7 +139,7 @@ class DQN(OffPolicy):
             is_double=s.double,
             target_interval=s.target_interval,
         )
-        return NativeUpdates("dqn", parts, shapes=self.shapes, metrics=2)
+        return NativeUpdates(self, "dqn", parts)
 
     @property
     def policy_vector(self) -> Tensor:

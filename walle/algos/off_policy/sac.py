@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,7 +27,7 @@ from walle.algos.off_policy.base import ContinuousOffPolicy, OffPolicySettings, 
 from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.replay_updates import NativeUpdates
-from walle.learning.step import Stage, gradient_of
+from walle.learning.step import gradient_of
 from walle.nets.factory import NetSettings
 
 
@@ -53,6 +53,7 @@ class SAC(ContinuousOffPolicy):
     capabilities: ClassVar[Capabilities] = Capabilities(SACSettings, replay=True, asymmetric=True)
     kind, draws = "squashed", 2
     entropy: ClassVar[float] = -1.0  # the default target entropy for each entry of an action
+    log_temperature: ClassVar[float] = 0.0  # log α at the start
     # q is the critics' mean value, temperature is α
     metrics = ("critic_loss", "policy_loss", "q", "entropy", "temperature")
 
@@ -64,24 +65,17 @@ class SAC(ContinuousOffPolicy):
 
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        parts = engines.actor_critic(self)
-        return NativeUpdates("sac", parts, self.target_entropy, shapes=self.shapes, metrics=5)
+        return NativeUpdates(self, "sac", engines.actor_critic(self), self.target_entropy)
 
-    def start(self, policy: Tensor, critic: Tensor) -> SACState:
-        """The state before the first update; the target is a copy of the critics, and α is 1."""
+    def start(self, policy: Tensor, critic: Tensor) -> Any:
+        """The state before the first update; the target is a copy of the critics."""
+        log_temperature = torch.tensor(self.log_temperature, device=policy.device)
         return SACState(
             policy=TrainState.start(policy),
             critic=TrainState.start(critic),
-            log_temperature=TrainState.start(torch.zeros((), device=policy.device)),
+            log_temperature=TrainState.start(log_temperature),
             critic_target=critic,
         )
-
-    def stages(self) -> list[Stage]:
-        """Updates the critics, then the policy, the temperature and the target (2018b, alg. 1)."""
-        return [
-            Stage(self.critic_gradient, self.critic_step),
-            Stage(self.policy_gradient, self.policy_step),
-        ]
 
     def target(self, state: SACState, batch: Sample) -> Tensor:
         """The critics' target, [B], for an action a' ~ π(s').
@@ -128,6 +122,7 @@ class SAC(ContinuousOffPolicy):
         return self.adam_step(log_temperature, slope, self.updates_per_block)
 
     def summary(self, numbers: Sequence[Tensor]) -> Tensor:
-        """See `OffPolicy.summary`."""
-        (critic_loss, q), (policy_loss, log_prob, temperature) = numbers
+        """See `OffPolicy.summary`; the critics' metrics are means over the block."""
+        *critic, (policy_loss, log_prob, temperature) = numbers
+        critic_loss, q = torch.stack(critic).mean(0)
         return torch.stack((critic_loss, policy_loss, q, -log_prob, temperature))

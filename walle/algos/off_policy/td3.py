@@ -45,11 +45,6 @@ class TD3(DDPG):
     critics, draws = 2, 1
 
     @property
-    def updates_per_block(self) -> int:
-        """`policy_delay`: a block has that many updates of the critics and one of the policy."""
-        return int(self.settings.policy_delay)
-
-    @property
     def smoothing(self) -> tuple[float, float]:
         """Scale and bound of the noise on the target's action."""
         return self.settings.target_noise, self.settings.target_noise_clip

@@ -21,7 +21,6 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,13 +35,12 @@ from walle.errors import ConfigError, positive
 from walle.learning import losses
 from walle.learning.adam import TrainState
 from walle.learning.native.replay_updates import NativeUpdates
-from walle.learning.step import Stage, gradient_of
+from walle.learning.step import gradient_of
 from walle.learning.trees import replaced
 from walle.nets.factory import NetSettings
 from walle.nets.normed import MOMENTUM, NormedMLPs
 
 _BOUND = 5.0  # of values, in deviations of the return
-_LOG_TEMPERATURE = -4.6051702  # log 0.01, where log α starts
 
 
 @dataclass(kw_only=True)
@@ -71,7 +69,7 @@ class XQC(SAC):
     """XQC: SAC with batch-normalised networks of unit-norm weights, and categorical values."""
 
     capabilities: ClassVar[Capabilities] = Capabilities(XQCSettings, replay=True, asymmetric=True)
-    entropy, outputs = -0.5, 101
+    entropy, log_temperature, outputs = -0.5, -4.6051702, 101  # α starts at 0.01
     settings: XQCSettings
 
     def __init__(self, settings: XQCSettings, net: NetSettings, problem: Problem) -> None:
@@ -96,37 +94,19 @@ class XQC(SAC):
 
     def start(self, policy: Tensor, critic: Tensor) -> Any:
         """The state before the first update; the target is a copy of the critics."""
-        log_temperature = torch.tensor(_LOG_TEMPERATURE, device=policy.device)
-        return XQCState(
-            policy=TrainState.start(policy),
-            critic=TrainState.start(critic),
-            log_temperature=TrainState.start(log_temperature),
-            critic_target=critic,
-            policy_moments=self.normed_policy.initial_moments().to(policy.device),
-            critic_moments=self.normed_critic.initial_moments().to(policy.device),
-        )
+        moments = (net.initial_moments() for net in (self.normed_policy, self.normed_critic))
+        state = super().start(policy, critic)
+        return XQCState(*state, *(x.to(policy.device) for x in moments))
 
     def native_updates(self) -> NativeUpdates:
         """See `OffPolicy`."""
-        parts, block = engines.actor_critic(self), self.updates_per_block
-        rest = parts, self.target_entropy, _BOUND, block
-        return NativeUpdates("xqc", *rest, shapes=self.shapes, metrics=5)
-
-    @property
-    def updates_per_block(self) -> int:
-        """`policy_delay`: a block has that many updates of the critics and one of the policy."""
-        return self.settings.policy_delay
+        parts = engines.actor_critic(self)
+        return NativeUpdates(self, "xqc", parts, self.target_entropy, _BOUND)
 
     @property
     def policy_vector(self) -> Tensor:
         """The parameters of an ordinary policy, whose weights have absorbed the running moments."""
         return self.normed_policy.fold(self.state.policy.vector, self.state.policy_moments)
-
-    def stages(self) -> list[Stage]:
-        """Updates the critics on each minibatch, then policy and temperature on the last one."""
-        numbers = range(self.updates_per_block)
-        critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
-        return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
 
     def values(self, logits: Tensor) -> Tensor:
         """Q = Σ_i z_i softmax(logits)_i of logits [..., N]: [...]."""
@@ -193,11 +173,6 @@ class XQC(SAC):
             policy_moments=_moved(state.policy_moments, numbers[3:]),
         )
         return after, numbers[:3]
-
-    def summary(self, numbers: Sequence[Tensor]) -> Tensor:
-        """See `OffPolicy.summary`; the critics' metrics are means over the block."""
-        *critic, policy = numbers
-        return super().summary((torch.stack(critic).mean(0), policy))
 
 
 def _projected(nets: NormedMLPs, part: TrainState) -> TrainState:

@@ -7,20 +7,11 @@
 
 #include "replay.hpp"
 
-struct Smoothing {
-  float scale, bound;  // of the noise on the targets' actions
-};
-
 class DDPG : public ActorCritic {
-  static constexpr int METRICS = 3;  // of a block, in the order of DDPGMetrics
-
  public:
-  DDPG(const ActorCriticSettings &settings, const Smoothing *smoothing, int updates)
-      : ActorCritic(settings),
-        is_smoothed_(smoothing != nullptr),
-        smoothing_(smoothing ? *smoothing : Smoothing{}),
-        updates_(updates),
-        policy_target_(zeros(policy_size_)) {}
+  // `scale` and `bound` are those of the noise on the targets' actions, if it is drawn.
+  DDPG(const ActorCriticSettings &settings, float scale, float bound)
+      : ActorCritic(settings), scale_(scale), bound_(bound), policy_target_(zeros(policy_size_)) {}
 
   void copy_state(float *const *fields, bool to_python) override {
     ActorCritic::copy_state(fields, to_python);
@@ -28,36 +19,21 @@ class DDPG : public ActorCritic {
     copy_critics(fields[9], critic_target_.get(), to_python);
   }
 
-  bool run(const float *rows, const float *noise, long blocks, Team *team,
-           float *metrics) override {
-    const long draws = is_smoothed_ ? long(minibatch_) * actions_ : 0;
-    for (; blocks--; metrics += METRICS) {
-      float loss = 0, value = 0, policy[NUMBERS];
-      const float *last = rows;
-      for (int k = 0; k < updates_; k++, rows += minibatch_ * row_size(), noise += draws) {
-        float numbers[NUMBERS];
-        if (!move_critics(rows, noise, team, numbers)) return false;
-        loss += numbers[0], value += numbers[1], last = rows;
-      }
-      if (!move_policy(last, noise, team, policy, updates_)) return false;
-      polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size_, settings_.tau);
-      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_, settings_.tau);
-      metrics[0] = loss / float(updates_), metrics[1] = policy[0];
-      metrics[2] = value / float(updates_);
-    }
-    return true;
+ private:
+  float *end_block(const float *critic, const float *policy, float *metrics) override {
+    polyak_update(policy_target_.get(), policy_state_.parameters(), policy_size_, settings_.tau);
+    *metrics++ = critic[0], *metrics++ = policy[0], *metrics++ = critic[1];
+    return metrics;
   }
 
- private:
   // y = r + γ c min_k Q'_k(s', π'(s')), the action with clipped noise if it is smoothed.
   void find_targets(const float *rows, const float *noise, int count) override {
     const float *next_obs = transition(rows).next_obs;
     act(next_obs, policy_target_.get(), count);
-    for (int i = 0; i < count && is_smoothed_; i++)
+    for (int i = 0; i < count && settings_.draws; i++)
       for (int a = 0; a < actions_; a++, noise++) {
-        const float limit = smoothing_.bound;
         float &action = action_.panels.at(i, a);
-        action = clamp(action + clamp(smoothing_.scale * *noise, -limit, limit), -1.0f, 1.0f);
+        action = clamp(action + clamp(scale_ * *noise, -bound_, bound_), -1.0f, 1.0f);
       }
     write_pairs(next_obs, count, pair_);
     for (MLP &critic : critics_) critic.forward(pair_.panels, critic_target_.get(), count);
@@ -99,8 +75,6 @@ class DDPG : public ActorCritic {
         action_.panels.at(i, a) = std::tanh(policy_.output().at(i, a));
   }
 
-  bool is_smoothed_;
-  Smoothing smoothing_;
-  int updates_;
+  float scale_, bound_;
   Floats policy_target_;
 };

@@ -15,18 +15,17 @@ struct ActionValues {
 };
 
 class DQN : public ReplayUpdates {
-  static constexpr int METRICS = 2;  // of an update, in the order of DQNMetrics
-
  public:
   explicit DQN(const ActionValues &n)
-      : ReplayUpdates(n.minibatch, n.shards, n.widths[0], n.widths[0], 1,
-                      MLP(n.widths, n.layers, of_critic(n.activation), 0).end()),
+      : ReplayUpdates(n.minibatch, n.shards, n.widths[0], n.widths[0], 1),
         settings_(n),
         choices_(n.widths[n.layers]),
         values_(n.widths, n.layers, of_critic(n.activation), 0),
         state_(values_.end(), n.beta1),
         target_(zeros(values_.end())),
-        best_(BLOCK) {}
+        best_(BLOCK) {
+    reserve(values_.end());
+  }
 
   void copy_state(float *const *fields, bool to_python) override {
     state_.copy_state(fields, to_python, [&](float *field, float *packed) {
@@ -43,12 +42,12 @@ class DQN : public ReplayUpdates {
            float *metrics) override {
     const ActionValues &s = settings_;
     const long size = values_.end();
-    for (; count--; rows += minibatch_ * row_size(), metrics += METRICS) {
+    for (; count--; rows += minibatch_ * row_size(), metrics += NUMBERS) {
       values_.prepare_backward(state_.parameters());
-      const float *sums =
-          gradient(size, rows, noise, team, [&](auto... x) { add_gradient(x...); });
+      const auto add = [&](auto... x) { add_gradient(x...); };
+      const float *sums = sum(size + NUMBERS, team, blocks(rows, noise, add));
       if (!sums) return false;
-      for (int n = 0; n < METRICS; n++) metrics[n] = sums[size + n] / float(minibatch_);
+      for (int n = 0; n < NUMBERS; n++) metrics[n] = sums[size + n] / float(minibatch_);
       const float norm = std::sqrt(squares(sums, size));
       state_.step(sums, state_.falling(s.rate, s.falls_for),
                   clamp(s.max_grad_norm / (norm + 1e-6f), 0.0f, 1.0f));

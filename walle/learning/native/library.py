@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walle.nets.mlp import Layout
+from walle.nets.mlp import MLP, Layout
 from walle.system.files import TemporaryDirectory, cache_directory, write_atomically
 from walle.system.locks import locked_file
 
@@ -88,7 +88,7 @@ def structure(name: str, **fields: Any) -> Any:
     return type(name, (ctypes.Structure,), {"_fields_": tuple(fields.items())})
 
 
-def widths(layout: Layout) -> list[int]:
+def widths(layout: Layout | MLP) -> list[int]:
     """The widths of a network's layers, from its inputs to its outputs."""
     weights = [shape for name, shape in layout.shapes.items() if name.endswith(".weight")]
     return [weights[0][1], *(shape[0] for shape in weights)]

@@ -30,6 +30,11 @@ inline Floats zeros(long count) {
   return Floats(static_cast<float *>(memory));
 }
 
+// Copies torch's numbers, which `torch` passes, to ours, or, `to_python`, the other way.
+inline void copy_numbers(float *&torch, float *ours, int count, bool to_python) {
+  for (; count--; torch++, ours++) (to_python ? *torch : *ours) = to_python ? *ours : *torch;
+}
+
 // Rows of numbers, BLOCK by default.
 struct Block {
   // `read` takes the columns from `begin` on of rows of `width`; by default a row has `cols`.
@@ -177,16 +182,12 @@ class MLP {
   // Copies torch's parameters, whose weights are [outputs, inputs], to the packed ones, or,
   // `to_python`, the other way; returns where torch's end.
   float *copy(float *torch, float *packed, bool to_python) const {
-    const auto copy_one = [&](float &ours) {
-      (to_python ? *torch : ours) = to_python ? ours : *torch;
-      torch++;
-    };
     for (size_t i = 0; i < layers_.size(); i++) {
       const Panels ours = weights(int(i), packed);
       for (int j = 0; j < layers_[i].outputs; j++)
         for (int k = 0; k < layers_[i].inputs; k++)
-          copy_one(layers_[i].is_row() ? ours.at(j, k) : ours.at(k, j));
-      for (int j = 0; j < layers_[i].outputs; j++) copy_one(packed[layers_[i].biases + j]);
+          copy_numbers(torch, layers_[i].is_row() ? &ours.at(j, k) : &ours.at(k, j), 1, to_python);
+      copy_numbers(torch, packed + layers_[i].biases, layers_[i].outputs, to_python);
     }
     return torch;
   }

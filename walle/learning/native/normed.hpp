@@ -179,10 +179,6 @@ class NormedMLPs {
     Block normed, values;        // the inputs: normalised; scaled, shifted and activated
   };
 
-  static void copy_numbers(float *&torch, float *ours, int count, bool to_python) {
-    for (; count--; torch++, ours++) (to_python ? *torch : *ours) = to_python ? *ours : *torch;
-  }
-
   // Scale / √(variance + ε) of LANES columns of a layer's inputs.
   static Vector factor(const Layer &layer, const float *parameters, const float *moments,
                        int col) {

@@ -400,9 +400,9 @@ class Passes {
   }
 
   void copy(float *vector, float *packed, bool to_python) const {
-    float *own = policy_.copy(vector, packed, to_python), *packed_own = packed + own_at_;
-    std::copy_n(to_python ? packed_own : own, own_, to_python ? own : packed_own);
-    critic_.copy(own + own_, packed, to_python);
+    float *own = policy_.copy(vector, packed, to_python);
+    copy_numbers(own, packed + own_at_, own_, to_python);
+    critic_.copy(own, packed, to_python);
   }
 
   Loss loss_;

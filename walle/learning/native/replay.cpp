@@ -12,14 +12,13 @@ ReplayUpdates *replay_new_sac(const ActorCriticSettings *settings, float target_
   return new SAC(*settings, target_entropy);
 }
 
-ReplayUpdates *replay_new_xqc(const ActorCriticSettings *settings, float target_entropy, float bound,
-                              int updates) {
-  return new XQC(*settings, target_entropy, bound, updates);
+ReplayUpdates *replay_new_xqc(const ActorCriticSettings *settings, float target_entropy,
+                              float bound) {
+  return new XQC(*settings, target_entropy, bound);
 }
 
-ReplayUpdates *replay_new_ddpg(const ActorCriticSettings *settings, int updates,
-                               const Smoothing *smoothing) {
-  return new DDPG(*settings, smoothing, updates);
+ReplayUpdates *replay_new_ddpg(const ActorCriticSettings *settings, float scale, float bound) {
+  return new DDPG(*settings, scale, bound);
 }
 
 ReplayUpdates *replay_new_dqn(const ActionValues *settings) { return new DQN(*settings); }

@@ -52,7 +52,7 @@ class TrainState {
     }
   }
 
-  const float betas_[2];
+  float betas_[2];
   Floats parameters_;
   Adam adam_;
   float steps_ = 0, decay_[2] = {1, 1};  // t, β₁ᵗ and β₂ᵗ
@@ -92,25 +92,27 @@ class ReplayUpdates {
  protected:
   static constexpr int NUMBERS = 2;  // behind a gradient: sums of its loss and of another number
 
-  // The policy sees the first `seen` of `obs_size` numbers. `longest` is the number of parameters of
-  // the largest gradient.
-  ReplayUpdates(int minibatch, int shards, int obs_size, int seen, int actions, long longest)
+  // The policy sees the first `seen` of `obs_size` numbers.
+  ReplayUpdates(int minibatch, int shards, int obs_size, int seen, int actions)
       : minibatch_(minibatch),
         actions_(actions),
         obs_size_(obs_size),
         obs_(seen),
         targets_(BLOCK),
-        shards_(shards, longest + NUMBERS) {}
+        shards_(shards, 0) {}
 
-  // The gradient [size] of a minibatch, and its numbers; null if the team broke.
-  // `add(rows, noise, count, add, to)` writes those of a block of a shard's rows, or adds them.
+  // Makes room for `longest` numbers of a shard, and those behind a gradient.
+  void reserve(long longest) { shards_ = Shards(shards_.count(), longest + NUMBERS); }
+
+  // What `sum` computes, from `add(rows, noise, count, add, to)`, which writes a gradient and its
+  // numbers for a block of a shard's rows, or adds them.
   template <class Add>
-  const float *gradient(long size, const float *rows, const float *noise, Team *team, Add add) {
-    return sum(size + NUMBERS, team, [&](int begin, int end, float *to) {
+  auto blocks(const float *rows, const float *noise, Add add) const {
+    return [=](int begin, int end, float *to) {
       for (int i = begin; i < end; i += BLOCK)
         add(rows + i * row_size(), noise + long(i) * actions_, least(BLOCK, end - i), i > begin,
             to);
-    });
+    };
   }
 
   // The sum over the shards, rows `begin` to before `end`, of what `compute(begin, end, to)` writes.
@@ -149,6 +151,7 @@ struct ActorCriticSettings {
   int policy_layers, critic_layers, critics, actions;
   int obs;  // numbers of an observation; the policy sees the first, the critics the last ones
   int activation, minibatch, shards;
+  int updates, draws;  // of the critics in a block; of noise in an update
   float gamma, tau, rate, beta1;
   double falls_for;  // updates until the step size is 0; may be infinite
 };
@@ -165,13 +168,25 @@ class ActorCritic : public ReplayUpdates {
     if (!to_python) prepare_critics();
   }
 
+  // A block updates the critics on each minibatch, then the policy on the last one.
+  bool run(const float *rows, const float *noise, long blocks, Team *team,
+           float *metrics) override {
+    const long width = minibatch_ * row_size(), draw = long(minibatch_) * actions_;
+    while (blocks--) {
+      float critic[NUMBERS] = {}, policy[NUMBERS] = {};
+      for (int k = 0; k < settings_.updates; k++, rows += width, noise += settings_.draws * draw)
+        if (!move_critics(rows, noise, team, critic)) return false;
+      if (!move_policy(rows - width, noise - draw, team, policy)) return false;
+      for (float &number : critic) number /= float(settings_.updates);
+      critic[1] /= float(critics_.size());
+      metrics = end_block(critic, policy, metrics);
+    }
+    return true;
+  }
+
  protected:
-  // `policy_size` and `critic_size` are the numbers of parameters, by default those of ordinary
-  // networks; at most `more` numbers follow a gradient besides the usual ones.
-  ActorCritic(const ActorCriticSettings &n, long policy_size = 0, long critic_size = 0,
-              long more = 0)
-      : ReplayUpdates(n.minibatch, n.shards, n.obs, n.policy[0], n.actions,
-                      std::max({policy_size, critic_size, longest(n)}) + more),
+  explicit ActorCritic(const ActorCriticSettings &n)
+      : ReplayUpdates(n.minibatch, n.shards, n.obs, n.policy[0], n.actions),
         settings_(n),
         critic_obs_(n.critic[0] - actions_),
         pair_(n.critic[0]),
@@ -180,11 +195,13 @@ class ActorCritic : public ReplayUpdates {
         row_of_pair_(n.critic[0]),
         policy_(n.policy, n.policy_layers, of_policy(n.activation), 0),
         critics_(make_critics(n)),
-        policy_size_(policy_size ? policy_size : policy_.end()),
-        critic_size_(critic_size ? critic_size : critics_.back().end()),
+        policy_size_(policy_.end()),
+        critic_size_(critics_.back().end()),
         policy_state_(policy_size_, n.beta1),
         critic_state_(critic_size_, n.beta1),
-        critic_target_(zeros(critic_size_)) {}
+        critic_target_(zeros(critic_size_)) {
+    reserve(std::max(policy_size_, critic_size_));
+  }
 
   virtual void copy_policy(float *field, float *packed, bool to_python) const {
     policy_.copy(field, packed, to_python);
@@ -202,35 +219,47 @@ class ActorCritic : public ReplayUpdates {
                                    float *to) = 0;
 
   // The next step's size of a state that takes one every `updates` updates.
-  float rate(const TrainState &state, int updates = 1) const {
+  float rate(const TrainState &state, int updates) const {
     return state.falling(settings_.rate, settings_.falls_for / updates);
   }
 
-  // Moves the critics towards their targets on a minibatch. Writes the sum of their mean squared
-  // errors and their mean value. Returns whether the team is whole.
-  bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) {
-    const float *sums = gradient(critic_size_, rows, noise, team,
-                                  [&](auto... x) { add_critic_gradient(x...); });
-    if (!sums) return false;
-    numbers[0] = sums[critic_size_] / float(minibatch_);
-    numbers[1] = sums[critic_size_ + 1] / float(minibatch_ * int(critics_.size()));
-    critic_state_.step(sums, rate(critic_state_));
+  // Moves a state along its gradient on a minibatch, as after every `updates` updates. Shard by
+  // shard, `compute` writes the gradient [size], `more` numbers, and sums whose means are added to
+  // `numbers`. Returns the sum over the shards; null if the team broke.
+  template <class Compute>
+  const float *move(TrainState &state, long size, long more, int updates, Team *team,
+                    float *numbers, Compute compute) {
+    const float *sums = sum(size + more + NUMBERS, team, compute);
+    if (!sums) return nullptr;
+    for (int n = 0; n < NUMBERS; n++) numbers[n] += sums[size + more + n] / float(minibatch_);
+    state.step(sums, rate(state, updates));
+    return sums;
+  }
+
+  // Moves the critics towards their targets on a minibatch; adds the sum of their mean squared
+  // errors, and that of their mean values, to `numbers`. Returns whether the team is whole.
+  virtual bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) {
+    const auto add = [&](auto... x) { add_critic_gradient(x...); };
+    if (!move(critic_state_, critic_size_, 0, 1, team, numbers, blocks(rows, noise, add)))
+      return false;
     prepare_critics();
     return true;
   }
 
-  // Moves the policy on a minibatch, as after every `updates` updates; writes the means of its
-  // numbers. Returns whether the team is whole.
-  bool move_policy(const float *rows, const float *noise, Team *team, float *numbers,
-                   int updates = 1) {
+  // Moves the policy, then the critics' slow copies; adds the means of its numbers to `numbers`.
+  // Returns whether the team is whole.
+  virtual bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) {
     policy_.prepare_backward(policy_state_.parameters());
-    const float *sums = gradient(policy_size_, rows, noise, team,
-                                  [&](auto... x) { add_policy_gradient(x...); });
-    if (!sums) return false;
-    for (int n = 0; n < NUMBERS; n++) numbers[n] = sums[policy_size_ + n] / float(minibatch_);
-    policy_state_.step(sums, rate(policy_state_, updates));
+    const auto add = [&](auto... x) { add_policy_gradient(x...); };
+    if (!move(policy_state_, policy_size_, 0, settings_.updates, team, numbers,
+              blocks(rows, noise, add)))
+      return false;
+    polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_, settings_.tau);
     return true;
   }
+
+  // Writes the metrics of a block from its mean numbers; returns where they end.
+  virtual float *end_block(const float *critic, const float *policy, float *metrics) = 0;
 
   // The critics' smallest value of a row; NaN if any of them is NaN.
   float least_value(int i) const {
@@ -283,12 +312,6 @@ class ActorCritic : public ReplayUpdates {
       critic.backward(pair_.panels, add, to, count);
     }
     add_numbers(to + critic_size_, squares, values, add);
-  }
-
-  // The size of the larger gradient.
-  static long longest(const ActorCriticSettings &n) {
-    const MLP policy(n.policy, n.policy_layers, of_policy(n.activation), 0);
-    return std::max(policy.end(), make_critics(n).back().end());
   }
 
   static std::vector<MLP> make_critics(const ActorCriticSettings &n) {

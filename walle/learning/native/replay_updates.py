@@ -25,7 +25,7 @@ ActorCritic = structure(
     "ActorCritic",
     **dict.fromkeys(("policy", "critic"), POINTER(c_int)),
     **dict.fromkeys(("policy_layers", "critic_layers", "critics", "actions", "obs"), c_int),
-    **(_SIZES | _RATES),
+    **(_SIZES | dict.fromkeys(("updates", "draws"), c_int) | _RATES),
     falls_for=c_double,
 )
 ActionValues = structure(
@@ -37,11 +37,10 @@ ActionValues = structure(
     falls_for=c_double,
     **dict.fromkeys(("is_double", "target_interval"), c_int),
 )
-Smoothing = structure("Smoothing", scale=c_float, bound=c_float)
 _TYPES = {
     "new_sac": (c_void_p, (c_void_p, c_float)),
-    "new_xqc": (c_void_p, (c_void_p, c_float, c_float, c_int)),
-    "new_ddpg": (c_void_p, (c_void_p, c_int, c_void_p)),
+    "new_xqc": (c_void_p, (c_void_p, c_float, c_float)),
+    "new_ddpg": (c_void_p, (c_void_p, c_float, c_float)),
     "new_dqn": (c_void_p, [c_void_p]),
     "delete": (None, [c_void_p]),
     "exchanged": (c_long, [c_void_p]),
@@ -53,20 +52,17 @@ _TYPES = {
 class NativeUpdates:
     """Blocks of updates in C++; has the interface of `Updates`."""
 
-    def __init__(
-        self, algorithm: str, parts: Any, *rest: Any, shapes: Sequence[Any], metrics: int
-    ) -> None:
+    def __init__(self, algorithm: Any, name: str, parts: Any, *rest: float) -> None:
         """Compiles and loads the library; raises CompilerError if compiling fails.
 
-        `algorithm` names the library's constructor: "sac", "xqc", "ddpg" (also for TD3) or "dqn".
-        The constructor gets `parts`, an `ActorCritic` or `ActionValues`, and `rest`; see
-        `replay.cpp`. A block has `metrics` numbers to log; `shapes` holds the list of shapes of the
-        state's tensors, then the shape of a block's minibatches and that of its noise.
+        `algorithm` is the `OffPolicy` that takes these updates, and `name` the library's
+        constructor: "sac", "xqc", "ddpg" (also for TD3) or "dqn". It gets `parts`, an `ActorCritic`
+        or `ActionValues`, and `rest`; see `replay.cpp`.
         """
         self._team: Team = ALONE
         self._library = load("replay", _TYPES)
-        self._shapes, self._metrics = shapes, metrics
-        self._learner = getattr(self._library, f"replay_new_{algorithm}")(byref(parts), *rest)
+        self._shapes, self._metrics = algorithm.shapes, len(algorithm.metrics)
+        self._learner = getattr(self._library, f"replay_new_{name}")(byref(parts), *rest)
         weakref.finalize(self, self._library.replay_delete, self._learner)
         self._exchanged = int(self._library.replay_exchanged(self._learner))
 

@@ -11,10 +11,8 @@ class SAC : public ActorCritic {
   static constexpr float HALF_LOG_2_PI = 0.91893853f, LOG_2 = 0.6931472f;
 
  public:
-  // `sizes` are those of `ActorCritic`.
-  template <class... Sizes>
-  SAC(const ActorCriticSettings &settings, float target_entropy, Sizes... sizes)
-      : ActorCritic(settings, sizes...),
+  SAC(const ActorCriticSettings &settings, float target_entropy)
+      : ActorCritic(settings),
         log_prob_(BLOCK),
         target_entropy_(target_entropy),
         log_temperature_(LANES, settings.beta1),
@@ -24,36 +22,20 @@ class SAC : public ActorCritic {
   void copy_state(float *const *fields, bool to_python) override {
     ActorCritic::copy_state(fields, to_python);
     log_temperature_.copy_state(fields + 8, to_python, [&](float *field, float *packed) {
-      (to_python ? *field : *packed) = to_python ? *packed : *field;
+      copy_numbers(field, packed, 1, to_python);
     });
     copy_critics(fields[12], critic_target_.get(), to_python);
     temperature_ = std::exp(*log_temperature_.parameters());
   }
 
-  bool run(const float *rows, const float *noise, long count, Team *team,
-           float *metrics) override {
-    const long draws = long(minibatch_) * actions_;
-    for (; count--; rows += minibatch_ * row_size(), noise += 2 * draws, metrics += METRICS) {
-      float critic[NUMBERS], policy[NUMBERS];
-      if (!move_critics(rows, noise, team, critic)) return false;
-      if (!move_policy(rows, noise + draws, team, policy)) return false;
-      polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_, settings_.tau);
-      move_temperature(critic, policy, metrics);
-    }
-    return true;
-  }
-
  protected:
-  static constexpr int METRICS = 5;  // of a block, in the order of SAC's in Python
-
-  // Moves the temperature, and writes the metrics of a block with these numbers.
-  void move_temperature(const float *critic, const float *policy, float *metrics,
-                        int updates = 1) {
+  // Also moves the temperature.
+  float *end_block(const float *critic, const float *policy, float *metrics) override {
+    const float values[] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
     float slope[LANES] = {-(policy[1] + target_entropy_)};  // of -log α (log π + H̄)
-    log_temperature_.step(slope, rate(log_temperature_, updates));
-    const float values[METRICS] = {critic[0], policy[0], critic[1], -policy[1], temperature_};
-    std::copy(values, values + METRICS, metrics);
+    log_temperature_.step(slope, rate(log_temperature_, settings_.updates));
     temperature_ = std::exp(*log_temperature_.parameters());
+    return std::copy(std::begin(values), std::end(values), metrics);
   }
 
   // Actions tanh(μ + σ ε) for a block of the policy's outputs, from row `first` on, and their log

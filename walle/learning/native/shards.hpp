@@ -88,7 +88,6 @@ class Shards {
       : count_(count), row_(whole_lines(longest)), own_(zeros(size())) {}
 
   int count() const { return count_; }
-  long row() const { return row_; }
   long size() const { return row_ * (count_ + 1); }  // of all rows, and of their sum
 
   // The sum of the `length` numbers that `compute(shard, to)` writes for each shard, added in the

@@ -67,69 +67,37 @@ class Atoms {
 
 class XQC : public SAC {
  public:
-  XQC(const ActorCriticSettings &n, float target_entropy, float bound, int updates)
-      : XQC(n, target_entropy, updates, Atoms(n.critic[n.critic_layers], bound),
-            {1, n.policy, n.policy_layers, Activation(n.activation), longest_shard(n)},
-            {n.critics, n.critic, n.critic_layers, Activation(n.activation),
-             2 * longest_shard(n)}) {}
-
-  void copy_state(float *const *fields, bool to_python) override {
-    SAC::copy_state(fields, to_python);
-    policy_net_.copy_moments(fields[13], policy_moments_.get(), to_python);
-    critic_net_.copy_moments(fields[14], critic_moments_.get(), to_python);
-  }
-
-  bool run(const float *rows, const float *noise, long blocks, Team *team,
-           float *metrics) override {
-    const long draws = long(minibatch_) * actions_, width = minibatch_ * row_size();
-    for (; blocks--; metrics += METRICS) {
-      policy_net_.fold(policy_state_.parameters(), policy_moments_.get(), &policy_,
-                       folded_policy_.get());
-      float critic[NUMBERS] = {}, policy[NUMBERS];
-      for (int k = 0; k < updates_; k++, rows += width, noise += 2 * draws) {
-        const float *sums =
-            improve(critic_net_, critic_state_, critic_moments_.get(), 1, team,
-                    [&](auto... x) { critic_gradient(rows, noise, x...); });
-        if (!sums) return false;
-        polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_,
-                      settings_.tau);
-        for (int n = 0; n < NUMBERS; n++) critic[n] += sums[n] / float(minibatch_ * updates_);
-      }
-      critic[1] /= float(critics_.size());
-      prepare_critics();
-      const float *sums =
-          improve(policy_net_, policy_state_, policy_moments_.get(), updates_, team,
-                  [&](auto... x) { policy_gradient(rows - width, noise - draws, x...); });
-      if (!sums) return false;
-      for (int n = 0; n < NUMBERS; n++) policy[n] = sums[n] / float(minibatch_);
-      move_temperature(critic, policy, metrics, updates_);
-    }
-    return true;
-  }
-
- private:
-  XQC(const ActorCriticSettings &n, float target_entropy, int updates, Atoms atoms,
-      NormedMLPs policy, NormedMLPs critic)
-      : SAC(n, target_entropy, policy.size(), critic.size(),
-            policy.moments_size() + critic.moments_size()),
-        updates_(updates),
-        atoms_(std::move(atoms)),
-        policy_net_(std::move(policy)),
-        critic_net_(std::move(critic)),
+  XQC(const ActorCriticSettings &n, float target_entropy, float bound)
+      : SAC(n, target_entropy),
+        longest_shard_((n.minibatch + n.shards - 1) / n.shards),
+        atoms_(n.critic[n.critic_layers], bound),
+        policy_net_(1, n.policy, n.policy_layers, Activation(n.activation), longest_shard_),
+        critic_net_(n.critics, n.critic, n.critic_layers, Activation(n.activation),
+                    2 * longest_shard_),
         policy_moments_(zeros(policy_net_.moments_size())),
         critic_moments_(zeros(critic_net_.moments_size())),
         folded_policy_(zeros(policy_.end())),
         folded_critics_(zeros(critics_.back().end())),
         p_(atoms_.stride),
-        target_p_(longest_shard(n) * atoms_.stride),
+        target_p_(longest_shard_ * atoms_.stride),
         block_p_(n.critics * BLOCK * atoms_.stride),
-        means_(std::max(longest_shard(n), n.critics * BLOCK)),
-        soft_rewards_(longest_shard(n)) {}
-
-  static int longest_shard(const ActorCriticSettings &n) {
-    return (n.minibatch + n.shards - 1) / n.shards;
+        means_(std::max(longest_shard_, n.critics * BLOCK)),
+        soft_rewards_(longest_shard_) {
+    policy_size_ = policy_net_.size(), critic_size_ = critic_net_.size();
+    policy_state_ = {policy_size_, n.beta1}, critic_state_ = {critic_size_, n.beta1};
+    critic_target_ = zeros(critic_size_);
+    reserve(std::max(policy_size_ + policy_net_.moments_size(),
+                     critic_size_ + critic_net_.moments_size()));
   }
 
+  void copy_state(float *const *fields, bool to_python) override {
+    SAC::copy_state(fields, to_python);
+    policy_net_.copy_moments(fields[13], policy_moments_.get(), to_python);
+    critic_net_.copy_moments(fields[14], critic_moments_.get(), to_python);
+    if (!to_python) fold_policy();
+  }
+
+ private:
   void copy_policy(float *field, float *packed, bool to_python) const override {
     policy_net_.copy(field, packed, to_python);
   }
@@ -145,18 +113,39 @@ class XQC : public SAC {
     for (MLP &critic : critics_) critic.prepare_backward(folded_critics_.get(), 0);
   }
 
-  // Moves networks and their running moments along the gradient that `compute` writes for a shard,
-  // as after every `updates` updates; returns the numbers that follow the moments, null if the team
-  // broke.
+  void fold_policy() {
+    policy_net_.fold(policy_state_.parameters(), policy_moments_.get(), &policy_,
+                     folded_policy_.get());
+  }
+
+  bool move_critics(const float *rows, const float *noise, Team *team, float *numbers) override {
+    const auto compute = [&](auto... x) { critic_gradient(rows, noise, x...); };
+    if (!move_normed(critic_net_, critic_state_, critic_moments_, 1, team, numbers, compute))
+      return false;
+    polyak_update(critic_target_.get(), critic_state_.parameters(), critic_size_, settings_.tau);
+    return true;
+  }
+
+  bool move_policy(const float *rows, const float *noise, Team *team, float *numbers) override {
+    prepare_critics();
+    const auto compute = [&](auto... x) { policy_gradient(rows, noise, x...); };
+    if (!move_normed(policy_net_, policy_state_, policy_moments_, settings_.updates, team, numbers,
+                     compute))
+      return false;
+    fold_policy();
+    return true;
+  }
+
+  // `move` for normalised networks, whose running moments move too.
   template <class Compute>
-  const float *improve(const NormedMLPs &nets, TrainState &state, float *moments, int updates,
-                       Team *team, Compute compute) {
-    const float *sums = sum(nets.size() + nets.moments_size() + NUMBERS, team, compute);
-    if (!sums) return nullptr;
-    state.step(sums, rate(state, updates));
+  bool move_normed(const NormedMLPs &nets, TrainState &state, const Floats &moments, int updates,
+                   Team *team, float *numbers, Compute compute) {
+    const long size = nets.size(), more = nets.moments_size();
+    const float *sums = move(state, size, more, updates, team, numbers, compute);
+    if (!sums) return false;
     nets.project(state.parameters());
-    polyak_update(moments, sums + nets.size(), nets.moments_size(), 0.01f);
-    return sums + nets.size() + nets.moments_size();
+    polyak_update(moments.get(), sums + size, more, 0.01f);
+    return true;
   }
 
   // Writes the gradient of the critics' loss on a shard, the moments, and the sums of the loss
@@ -249,7 +238,7 @@ class XQC : public SAC {
     policy_net_.backward(0, policy_state_.parameters(), count, count, share, to);
   }
 
-  int updates_;
+  int longest_shard_;  // in rows
   Atoms atoms_;
   NormedMLPs policy_net_, critic_net_;
   Floats policy_moments_, critic_moments_;  // running
