@@ -26,7 +26,6 @@ from walle.training import train
 
 REST = "other"
 WAITING, TRACKERS, ROWS, LOGGING = "waiting for samplers", "trackers", "csv rows", "logging"
-ORDERS = "drawing orders"
 RECEIVING, HANDING, NORMALISERS = "receiving the round", "handing it to learners", "normalisers"
 PASSES, LEARNING, PUBLISHING = "passes over the round", "learning, other", "publishing"
 COLLECTING, LAST_SAMPLER = "samplers' work, mean", "waiting for the last one"
@@ -59,12 +58,11 @@ PLACES = {
     TRACKERS: ["walle.agent.recorder:EpisodeTracker.add"],
     ROWS: ["walle.agent.csv_file:CsvFile.append"],
     LOGGING: ["walle.agent.recorder:Recorder.iteration"],
-    ORDERS: ["walle.learning.native.passes:Passes.draw_ahead"],
 }
 ROUND = "walle.agent.agent:Agent._iterate"
 RECEIVED = "walle.sampling.process_sampling:ProcessSampling.receive"
 EPOCH = "walle.learning.native.passes:Passes.run"
-WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING, ORDERS)
+WHILE_COLLECTING = (TRACKERS, ROWS, LOGGING)
 
 
 class Sections:

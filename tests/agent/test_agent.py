@@ -13,7 +13,6 @@ from walle.agent import checkpoint
 from walle.agent.evaluation import Evaluation, Evaluator
 from walle.config import validate
 from walle.errors import WorkerError
-from walle.sampling.process_sampling import SerialSampling
 from walle.system.run_files import read_status
 from walle.training import train
 
@@ -39,17 +38,6 @@ def test_a_run_is_evaluated_at_its_end_unless_an_evaluation_has_no_episodes(run)
     assert (outcome.eval_mean, outcome.objective("eval")) == (None, outcome.return_mean)
     assert not (directory / "eval.csv").exists()
     assert walle.load(directory).origin.checkpoint.name == "last.pt"
-
-
-def test_the_agent_draws_ahead_once_the_policy_is_published(run, monkeypatch):
-    events = []
-    publish = SerialSampling.publish
-    monkeypatch.setattr(
-        SerialSampling, "publish", lambda *args: events.append("publish") or publish(*args)
-    )
-    monkeypatch.setattr("walle.agent.agent.draw_ahead", lambda _: events.append("draw"))
-    run("env=cartpole", "sampler=serial", "eval.episodes=0", "total_steps=512", "batch_size=256")
-    assert events == ["publish", *["publish", "draw"] * 2]  # the first is the policy of round 0
 
 
 @pytest.fixture

@@ -127,12 +127,10 @@ def test_serial(tmp_path):
     spent = {name: each["seconds"] for name, each in found["sections"].items()}
     assert {"1 x 1", "1 x 2", "2 x 1", "2 x 2"} == set(spent["values and gradients"])
     nothing = {name for name in spent if not all(spent[name].values())}
-    # A learner alone hands out nothing; without a library passes are not divided further, and no
-    # orders are drawn ahead.
-    divided = {"sums, norms, Adam", "waiting for a learner"}
-    assert nothing == {"handing it to learners", "drawing orders", *divided}
-    # Collecting has the last four.
-    apart = ("whole round", "trackers", "csv rows", "logging", "drawing orders")
+    # A learner alone hands out nothing, and without a library passes are not divided further.
+    assert nothing == {"handing it to learners", "sums, norms, Adam", "waiting for a learner"}
+    # Collecting has the last three.
+    apart = ("whole round", "trackers", "csv rows", "logging")
     whole = sum(each["1 x 1"] for name, each in spent.items() if name not in apart)
     assert whole == pytest.approx(spent["whole round"]["1 x 1"])
 

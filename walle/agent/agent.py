@@ -16,7 +16,6 @@ from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
 from walle.errors import CallbackError, Interrupted, RolloutError
-from walle.learning.sharing.learners import draw_ahead
 from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.sampling import Sampling
 from walle.system.signals import Signals
@@ -175,7 +174,6 @@ class Agent:
                 f"{faults} faults of the environment in {episodes:,} episodes: env.on_error=reset "
                 "is for 10, or for 1 in 1,000 episodes; mend the environment"
             )
-        draw_ahead(self.algorithm)
         self._call("on_round", RoundInfo, metrics=metrics)
         if self.checkpoints.are_due(self.env_steps):
             self.timer.switch("checkpoint")

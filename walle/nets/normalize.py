@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -50,12 +49,11 @@ class RunningMoments:
         # As NumPy's sums do, the index makes an array without axes a scalar.
         self.mean: Float64Array = np.zeros(shape)[()]
         self._m2: Float64Array = np.zeros(shape)[()]
-        self.batch_moments: Callable[[Any], Moments] = batch_moments  # C++ has a faster one
 
     def update(self, samples: AnyArray) -> None:
         """Adds the samples [N, *shape], N >= 1."""
         x = np.asarray(samples)
-        batch_mean, batch_m2 = self.batch_moments(x)
+        batch_mean, batch_m2 = batch_moments(x)
         delta, total = batch_mean - self.mean, self.count + len(x)
         self._m2 = self._m2 + batch_m2 + np.square(delta) * (self.count * len(x) / total)
         self.mean = self.mean + delta * (len(x) / total)

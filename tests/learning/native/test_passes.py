@@ -17,7 +17,6 @@ from walle.algos.engines import has_policy
 from walle.errors import WorkerDeathError
 from walle.learning.adam import AdamState
 from walle.learning.native import library, passes
-from walle.learning.sharing.learners import draw_ahead
 from walle.learning.sharing.shared_team import SharedTeam, TeamMemory, get, put
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
@@ -115,44 +114,6 @@ def test_narrower_vectors_give_the_numbers_too(flag, case, monkeypatch):
         library, "compiled", library.compiled.__wrapped__
     )  # the other one is loaded
     check_against_eager_steps(case)
-
-
-@pytest.mark.parametrize("case", ["default", "target KL", "one minibatch"])
-def test_orders_drawn_ahead_change_nothing(case, monkeypatch):
-    options = (*SMALL, *CASES[case], "algo.compile=true")
-    one, rollout = trained(0, *options)
-    other, _ = trained(0, *options)
-    data = round_of(rollout, one)
-    drawn = []
-    original = passes.Orders.draw
-    monkeypatch.setattr(passes.Orders, "draw", lambda *args: drawn.append(args) or original(*args))
-    for algorithm in (one, other):
-        algorithm.warm_up()
-        for _ in range(3):
-            if algorithm is other:
-                draw_ahead(algorithm)
-                before = len(drawn)
-            algorithm.learn(*data)
-            if algorithm is other:
-                assert len(drawn) == before  # none is drawn where those drawn ahead fit
-    assert one.vector.equal(other.vector)
-    assert one.generator.get_state().equal(other.generator.get_state())
-    assert bool(drawn) == (case != "one minibatch")
-
-
-def test_orders_drawn_ahead_are_not_taken_after_another_state_was_loaded():
-    options = (*SMALL, "algo.compile=true")
-    one, rollout = trained(0, *options)
-    other, _ = trained(0, *options)
-    data = round_of(rollout, one)
-    state = copied(one.state_dict()) | {"generator": torch.Generator().manual_seed(7).get_state()}
-    for algorithm in (one, other):
-        algorithm.warm_up()
-        if algorithm is other:
-            draw_ahead(algorithm)
-        algorithm.load_state_dict(copied(state))
-        algorithm.learn(*data)
-    assert one.vector.equal(other.vector)
 
 
 PASSES = {

@@ -26,7 +26,6 @@ class RoundNumber(NamedTuple):
 class MeetsOnceARound:
     def __init__(self):
         self.vector, self.env_steps, self.learned = torch.zeros(3), 0, []
-        self.drawn_after = []
 
     def join(self, team):
         self.team = team
@@ -37,9 +36,6 @@ class MeetsOnceARound:
     def learn(self, number):
         self.team.gather(2, 1, lambda _: torch.ones(1))
         self.learned.append(int(number))
-
-    def draw_ahead(self):
-        self.drawn_after.append(self.learned[-1])
 
 
 def test_a_learner_finishes_its_round_although_the_next_one_is_announced():
@@ -72,4 +68,3 @@ def test_a_learner_finishes_its_round_although_the_next_one_is_announced():
     ours.close()
     thread.join(LIMIT_S)
     assert (algorithm.learned, thread.is_alive()) == ([0, 1], False)
-    assert algorithm.drawn_after == [0, 1]

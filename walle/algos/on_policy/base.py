@@ -161,8 +161,7 @@ class OnPolicy(ABC):
         return [self.optimizer]
 
     def learn_in_cpp(self, passes: Passes) -> None:
-        """Takes all later gradient steps on `vector` in C++, and normalises observations there."""
-        self.normalizers.compile()
+        """Takes all later gradient steps on `vector` in C++."""
         self.optimizer, self.improve = passes, passes.improve
         passes.join_team(self.team)
 

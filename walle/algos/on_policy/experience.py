@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor
 
 from walle.algos.base import Problem
-from walle.learning.native.normalize import NativeNormalizer
 from walle.nets.normalize import ObservationNormalizer, RewardNormalizer, normalize_into
 from walle.types import AnyArray, FloatArray, ObsLayout, PolicySnapshot, Rollout
 
@@ -102,14 +100,7 @@ class Normalizers:
             layout.vector, enabled=observations and layout.vector > 0
         )
         self._rewards = RewardNormalizer(problem.lanes, gamma, enabled=rewards)
-        self._normalized: Callable[..., Tensor] = partial(normalized, layout)
         self._device = problem.device
-
-    def compile(self) -> None:
-        """Normalises observations, which must have no images, in C++; may raise CompilerError."""
-        native = NativeNormalizer()
-        self._observations.batch_moments = native.moments
-        self._normalized = native.normalized
 
     def experience(self, rollout: Rollout) -> Experience:
         """Normalises a rollout with the moments as of the newest snapshot.
@@ -124,7 +115,9 @@ class Normalizers:
         obs = rollout.obs[:-1].reshape(ended.size, -1)
         unseen = rollout.obs[1:][needs_final_obs]
         unseen[ended[needs_final_obs]] = rollout.final_obs[ended]
-        states = self._normalized((obs, unseen), *self._observations.frozen(), self.obs_clip)
+        states = normalized(
+            self._layout, (obs, unseen), *self._observations.frozen(), self.obs_clip
+        )
 
         def tensor(x: Any) -> Tensor:
             return torch.from_numpy(x).to(self._device)

@@ -26,9 +26,8 @@ Departures from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -93,7 +92,6 @@ class PPO(OnPolicyActorCritic):
     capabilities: ClassVar[Capabilities] = Capabilities(
         PPOSettings, recurrent=True, images=True, asymmetric=True
     )
-    draw_ahead: Callable[[], None]  # see `learners.draw_ahead`; only in C++
 
     def __init__(self, settings: PPOSettings, net: NetSettings, problem: Problem) -> None:
         """Draws the initial parameters."""
@@ -138,12 +136,7 @@ class PPO(OnPolicyActorCritic):
             noise_is_learned=self.log_std_end is None,
             kl_limit=None if s.target_kl is None else TOO_FAR * s.target_kl,
         )
-        passes = engines.passes(self, self.critic, loss)
-        self.learn_in_cpp(passes)
-        rows = self.problem.batch_size
-        if not self.problem.rounds_vary and self.rows.minibatch_size < rows:
-            # The orders of the next round's rows are drawn while samplers collect.
-            self.draw_ahead = partial(passes.draw_ahead, s.epochs, rows, self.generator)
+        self.learn_in_cpp(engines.passes(self, self.critic, loss))
 
     def learn(self, experience: Experience, rollout: Rollout) -> dict[str, float]:
         """Passes up to `epochs` times over the round in minibatches, until the KL is too large."""

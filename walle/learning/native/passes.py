@@ -78,22 +78,6 @@ class Columns(NamedTuple):
     dist: Tensor | None = None  # [N, D] the old policy's distributions, for a KL penalty
 
 
-class Orders(NamedTuple):
-    """Random orders of a round's rows, and the generator's states between them."""
-
-    rows: Tensor  # [E, N] the rows' numbers in each order
-    states: list[Tensor]  # before each order, and after the last
-
-    @classmethod
-    def draw(cls, epochs: int, count: int, generator: torch.Generator) -> Orders:
-        """Draws E orders of N rows."""
-        rows, states = torch.empty(epochs, count, dtype=torch.int64), [generator.get_state()]
-        for order in rows:
-            torch.randperm(count, generator=generator, out=order)
-            states.append(generator.get_state())
-        return cls(rows, states)
-
-
 _Networks = structure(
     "Networks",
     **dict.fromkeys(("policy", "critic"), POINTER(c_int)),
@@ -162,17 +146,10 @@ class Passes:
         new = byref(networks), byref(weights), byref(adam)
         self._learner = self._library.passes_new(*new, shards)
         weakref.finalize(self, self._library.passes_delete, self._learner)
-        self._ahead: Orders | None = None
 
     def join_team(self, team: Team) -> None:
         """Takes all later steps with `team`."""
         self.team = team
-
-    def draw_ahead(self, epochs: int, count: int, generator: torch.Generator) -> None:
-        """Draws the orders of the next passes over N rows; does not change the generator."""
-        copy = torch.Generator()
-        copy.set_state(generator.get_state())
-        self._ahead = Orders.draw(epochs, count, copy)
 
     def improve(
         self,
@@ -246,18 +223,9 @@ class Passes:
         generator: torch.Generator,
         beta: float = 0.0,
     ) -> Result:
-        whole, minibatches = minibatch_size >= count, -(-count // minibatch_size)
+        minibatches = -(-count // minibatch_size)
         numbers = torch.empty(epochs * minibatches, len(NAMES))
-        orders, self._ahead = self._ahead, None
-        if whole:
-            orders = None
-        elif (
-            orders is None
-            or orders.rows.shape != (epochs, count)
-            or not torch.equal(orders.states[0], generator.get_state())
-        ):  # the generator would not draw the orders that were drawn ahead
-            orders = Orders.draw(epochs, count, generator)
-        begin, to = 0 if orders is None else orders.rows.data_ptr(), numbers.data_ptr()
+        order = torch.empty(count if minibatches > 1 else 0, dtype=torch.int64)
         settings = minibatch_size, learning_rate, beta
         before = [x.contiguous() for x in (vector, state.mean, state.square)]
         after = [torch.empty_like(x) for x in before]
@@ -271,15 +239,14 @@ class Passes:
                 rows = rows_of(epoch, team)
                 if rows is None:
                     break  # leaving the context raises what broke the team
-                order = None if whole else begin + 8 * count * epoch
-                steps = self.run(rows, order, settings, team, to)
+                if minibatches > 1:
+                    torch.randperm(count, generator=generator, out=order)
+                place = order.data_ptr() if minibatches > 1 else None
+                steps = self.run(rows, place, settings, team, numbers[taken:].data_ptr())
                 if steps < 0:
                     break
                 epoch, taken, stopped = epoch + 1, taken + steps, steps < minibatches
-                to += 4 * len(NAMES) * steps
         self._library.passes_copy(self._learner, *map(address, after), None)
-        if orders is not None:  # as if they had been drawn one by one
-            generator.set_state(orders.states[epoch])
         means = dict(zip(NAMES, numbers[: taken + stopped].mean(0).tolist(), strict=True))
         adam = AdamState(after[1], after[2], state.steps + taken)
         info = {name: means[name] for name in self._names}

@@ -64,16 +64,6 @@ class Learnable(Protocol):
         ...
 
 
-def draw_ahead(algorithm: object) -> None:
-    """Lets an algorithm draw the random numbers of its next update, if it can.
-
-    Its `draw_ahead` changes neither results nor what `state_dict` returns; it runs while samplers
-    collect.
-    """
-    draw: Callable[[], None] = getattr(algorithm, "draw_ahead", lambda: None)
-    draw()
-
-
 class Announcement(NamedTuple):
     """The agent's message before it learns."""
 
@@ -273,4 +263,3 @@ def _learn(task: LearnerTask, pipe: Connection, memory: TeamMemory) -> None:
             )
         algorithm.env_steps = announced.env_steps
         algorithm.learn(*get(memory.round, announced.places, task.device))
-        draw_ahead(algorithm)
