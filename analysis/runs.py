@@ -32,7 +32,7 @@ import pandas as pd
 from walle.analysis.writing.format import counted, listed
 from walle.errors import cause_text
 
-Scalar = int | float | str | bool
+Scalar = int | float | str
 TYPES: dict[str, type] = dict.fromkeys(("attempts", "faults", "physical_cores"), int)
 TYPES |= dict.fromkeys(("cores", "info", "usable_cores", "overrides", "replacements"), list)
 RUN_FILES = ("status.json", "run.json", "iterations.csv")
@@ -253,11 +253,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
-    """Yields every leaf of a nested configuration with its dotted key; lists and null as text."""
+    """Yields each leaf of a configuration with its dotted key; booleans, lists, null as text."""
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from flatten(value, f"{prefix}{key}.")
-        elif isinstance(value, int | float | str | bool):
+        elif isinstance(value, int | float | str) and not isinstance(value, bool):
             yield prefix + key, value
         else:
             yield prefix + key, json.dumps(value)

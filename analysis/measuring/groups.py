@@ -128,7 +128,7 @@ def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
 
 def is_positive(value: Scalar) -> bool:
     """Whether a value is a number above zero, as a number of workers is."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return isinstance(value, int | float) and value > 0
 
 
 def sort_key(value: Scalar) -> tuple[int, float, str]:

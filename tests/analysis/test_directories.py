@@ -25,7 +25,7 @@ def test_flatten() -> None:
         "sampler.n": 2,
         "sampler.max_lag": "null",
         "net.hidden": "[64, 64]",
-        "on": True,
+        "on": "true",
     }
 
 
