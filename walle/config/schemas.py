@@ -42,7 +42,7 @@ class SlowEnvConfig(EnvConfig):
 class NetConfig:
     """Settings in conf/net/."""
 
-    name: str  # `walle.config.loading` knows the names
+    name: str  # one of `NETS`, or module:Class
     policy_hidden: list[int] = positive()
     critic_hidden: list[int] = positive()
     activation: str

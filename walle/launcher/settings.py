@@ -139,8 +139,6 @@ class WalleLauncherConf:
     dry_run: bool = False
     # Modules to import once, before the first job, instead of in every job.
     preload: List[str] = field(default_factory=list)
-    # Removed: nothing is compiled ahead of the jobs any more. Any value is refused.
-    prepare: Optional[str] = None
     # `module.function`, called with the config of every job before the first job starts; it
     # refuses a config by raising a ValueError or TypeError.
     validate: Optional[str] = None
@@ -155,11 +153,6 @@ def check_settings(settings: WalleLauncherConf) -> None:
     """Raises `ConfigError` for impossible and contradictory values."""
     name = settings.backend
     check_bounds(settings, "hydra.launcher")
-    if settings.prepare is not None:
-        raise ConfigError(
-            f"hydra.launcher.prepare={settings.prepare} was removed: jobs build what they need "
-            "themselves, and walle's own libraries are built once for all; leave it out"
-        )
     if settings.on_failure == "stop" and (settings.max_failures or 1) > 1:
         raise ConfigError(
             f"hydra.launcher.on_failure=stop ends at the first failure, which contradicts "
