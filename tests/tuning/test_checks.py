@@ -30,23 +30,29 @@ def space(*arguments):
     return read_space({}, [*SMALL, *arguments], OverridesParser.create())
 
 
+def ends(loaded, axis):
+    """The jobs at the ends of a search space, and the config of the sweep."""
+    context, config = loaded
+    return [compose(context, config, axis.overrides(end), ()) for end in axis.ends()], config
+
+
 def test_some_ends_may_be_impossible_but_not_all(loaded):
-    check_ends(*loaded, space("batch_size=100,256"))
+    check_ends(*ends(loaded, space("batch_size=100,256")))
     with pytest.raises(ConfigError, match="no end of the search space can run: batch_size=100 is"):
-        check_ends(*loaded, space("batch_size=100,101"))
+        check_ends(*ends(loaded, space("batch_size=100,101")))
 
 
 def test_a_pruner_needs_evaluations_before_the_end(loaded):
     """With the usual eval.every a short run has one, and nothing would be pruned without a word."""
     for every in ("250_000", "512", "null"):
         axis = space("batch_size=128,256", f"eval.every={every}")
-        check_ends(*loaded, axis)
+        check_ends(*ends(loaded, axis))
         with pytest.raises(ConfigError, match=r"prune nothing: .* a smaller eval\.every"):
-            check_ends(*loaded, axis, prunes=True)
+            check_ends(*ends(loaded, axis), prunes=True)
     often = ("batch_size=128,256", "eval.every=256,512")
-    check_ends(*loaded, space(*often), prunes=True)
+    check_ends(*ends(loaded, space(*often)), prunes=True)
     with pytest.raises(ConfigError, match=r"prune nothing: .* eval\.episodes=0"):
-        check_ends(*loaded, space(*often, "eval.episodes=0"), prunes=True)
+        check_ends(*ends(loaded, space(*often, "eval.episodes=0")), prunes=True)
 
 
 def test_a_refusal_is_the_reason_alone(loaded):

@@ -130,6 +130,32 @@ def test_a_trial_that_is_behind_is_pruned_and_counts_as_no_failure(app):
     assert {row["state"] for row in index if row["job"] == job} == {"pruned"}
 
 
+def test_settings_of_one_choice_reach_its_jobs_alone(app):
+    """They are searched, and a pruner finds the trial of their jobs."""
+    (app.directory / "kind").mkdir()
+    for kind in "ab":
+        (app.directory / "kind" / f"{kind}.yaml").write_text(f"name: {kind}\n")
+    config = CONFIG.replace("defaults:", "defaults:\n  - _self_\n  - kind: a")
+    (app.directory / "config.yaml").write_text(config)
+    own = ("hydra.launcher.own_settings=kind", "kind=a,b", "behind=true")
+    search = ("hydra.sweeper.sampler=grid", "hydra.sweeper.pruner={name: threshold, lower: 5}")
+    code, said = app.run(*own, "++b.x=0.1,0.9", "name=mine", *search)
+    assert code == 0, said
+    trials = rows(app.directory / "mine" / "trials.csv")
+    assert {(trial["kind"], trial["++b.x"]): trial["state"] for trial in trials} == {
+        ("a", "0.1"): "complete",
+        ("a", "0.9"): "complete",
+        ("b", "0.1"): "complete",
+        ("b", "0.9"): "pruned",
+    }
+    best = (app.directory / "mine" / "experiment" / "best.yaml").read_text()
+    assert "override /kind: b" in best
+    assert "x: 0.1" in best
+    code, said = app.run(own[0], "++b.x=0.1,0.9", "name=other")
+    assert code == 2
+    assert "b.x=0.1,0.9: no job of this sweep has kind=b; the sweep has kind=a: add b" in said
+
+
 def test_workers_on_slurm_stop_the_jobs_of_a_pruned_trial_and_start_no_more_of_them(app, pretended):
     settings = ("x=0.1,0.9", "behind=true", "name=mine", "hydra.sweeper.sampler=grid")
     search = ("hydra.sweeper.pruner={name: threshold, lower: 5}", "hydra.sweeper.seeds=2")

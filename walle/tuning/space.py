@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -38,10 +38,13 @@ class Space(NamedTuple):
     fixed: tuple[str, ...]  # overrides that all jobs have
     distributions: dict[str, BaseDistribution]  # the possible values, by the key of the override
     written: dict[str, str]  # the values by key, as the user wrote them
+    # makes a job's final overrides: those of its algorithm, see `ChoiceSettings.resolved`
+    resolved: Callable[[list[str]], list[str]] = list
 
     def overrides(self, point: Mapping[str, Value]) -> list[str]:
         """The overrides of a job with these values."""
-        return [*self.fixed, *(f"{key}={text(value)}" for key, value in point.items())]
+        values = (f"{key}={text(value)}" for key, value in point.items())
+        return self.resolved([*self.fixed, *values])
 
     def ends(self) -> Iterator[Point]:
         """Points with every first value, with every last value, and one for each other choice.

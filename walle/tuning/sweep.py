@@ -30,7 +30,14 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from walle.errors import ConfigError, check_bounds
 from walle.launcher.launch import JobFailedError, refuse
-from walle.launcher.planning import Job, compose, hydra_config, validate, written_values
+from walle.launcher.planning import (
+    ChoiceSettings,
+    Job,
+    compose,
+    hydra_config,
+    validate,
+    written_values,
+)
 from walle.launcher.records import MANIFEST, csv_text, same
 from walle.system.files import write_atomically
 from walle.system.format import count_text
@@ -89,15 +96,20 @@ class Search:
         try:
             check_bounds(settings, "hydra.sweeper")
             parser = OverridesParser.create(config_loader=context.config_loader)
-            self._space = space = read_space(settings.params, arguments, parser)
+            choices = ChoiceSettings(context, config, config.hydra.launcher.get("own_settings"))
+            space = read_space(settings.params, arguments, parser)
+            self._space = space = space._replace(resolved=choices.resolved)
+            ends = [compose(context, config, space.overrides(end), ()) for end in space.ends()]
+            typed = [*space.fixed, *(f"{key}={values}" for key, values in space.written.items())]
+            choices.refuse_absent([typed], [job.config for job in ends])
             # With the fixed settings of `hydra.sweeper.params`, which `config` lacks.
-            settled = compose(context, config, space.overrides(next(space.ends())), ()).config
+            settled = ends[0].config
             self._seeds = read_seeds(settings, space, settled)
             check_optimizers(settings, space, self._launcher, settled)
-            check_ends(context, config, space, prunes=settings.pruner is not None)
+            check_ends(ends, config, prunes=settings.pruner is not None)
             if config.hydra.launcher.get("dry_run"):  # the plan of the first trial
                 for key, written in space.written.items():
-                    log.info(f"searches {key}={written}")
+                    log.info(f"searches {key.lstrip('+')}={written}")
                 self._launcher.launch(self._jobs(next(space.ends())), initial_job_idx=0)
                 return
             with only_search(self._sweep):
@@ -341,17 +353,13 @@ def check_optimizers(
         )
 
 
-def check_ends(
-    context: HydraContext, config: DictConfig, space: Space, *, prunes: bool = False
-) -> None:
-    """Composes a job at each end of the search space.
+def check_ends(jobs: Sequence[Job], config: DictConfig, *, prunes: bool = False) -> None:
+    """Checks the jobs at the ends of the search space.
 
     Raises:
         ConfigError: none of these jobs can run, or there is a pruner and none of them evaluates
             its policy before its last step.
-        HydraException: a key or an option does not exist.
     """
-    jobs = [compose(context, config, space.overrides(point), ()) for point in space.ends()]
     refused = [refusal(job, config) for job in jobs]
     if all(refused):
         raise ConfigError(f"no end of the search space can run: {refused[0]}")
