@@ -424,7 +424,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     """Builds the problem from a trial lane; ConfigError if the environment cannot be used."""
     env = EnvSpec.of(config.env, config.net.name, with_variables)
     env = replace(env, info=tuple(config.logger.info))
-    watchdog = Watchdog(None, print, lambda _: None)  # names a trial that hangs, then ends it
+    watchdog = Watchdog(config.sampler.timeout_s, print, lambda _: None)
     with watchdog.over("the trial of the environment"):
         environment = probe(env, config.seed)
     lane = environment.lane
