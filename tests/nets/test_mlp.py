@@ -53,6 +53,11 @@ def test_unflattened_parameters_are_views():
     assert layout.unflatten(vector)["b"].item() == 7
 
 
+def test_a_network_that_memory_cannot_hold_is_refused_before_anything_is_allocated():
+    with pytest.raises(ConfigError, match=r"90,000,900,001 parameters needs 1,440 GB"):
+        Layout(MLP("policy", (1, 300_000, 300_000), torch.relu).shapes | {"log_std": (1,)})
+
+
 def test_gaussian_agrees_with_torch_distributions(gaussian):
     p, q, action = torch.randn(5, 4), torch.randn(5, 4), torch.randn(5, 2)
     ours, theirs = gaussian, torch_gaussian(p)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from walle.errors import ConfigError, nearest
+from walle.system.machine import memory_bytes
 
 Params = Mapping[str, Tensor]
 Activation = Callable[[Tensor], Tensor]
@@ -42,6 +43,7 @@ ACTIVATIONS: dict[str, Activation] = {
     "critic_norm_relu": torch.relu,  # and norm_relu in value functions
 }
 ACTING_ROWS = 16
+_MANY = 1 << 24  # parameters, from which on memory is looked at
 _WIDTH = 16
 _GAIN = math.sqrt(2)  # of orthogonal weights
 
@@ -57,10 +59,19 @@ class Layout:
     """Names and shapes of the parameters that lie one after the other in a flat vector."""
 
     def __init__(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        """`shapes` has the parameters in the order in which they lie in the vector."""
+        """`shapes` has the parameters in the order in which they lie in the vector.
+
+        Raises ConfigError if memory cannot hold them with a gradient and both of Adam's moments.
+        """
         self.shapes = dict(shapes)
         self._lengths = [math.prod(shape) for shape in self.shapes.values()]
         self.size = sum(self._lengths)
+        if self.size > _MANY and 16 * self.size > (available := memory_bytes()):
+            raise ConfigError(
+                f"a network of {self.size:,} parameters needs {16 * self.size / 1e9:,.0f} GB to"
+                f" learn, and this machine has {available / 1e9:,.0f}; use narrower layers:"
+                " net.policy_hidden=[64,64], net.critic_hidden=[64,64]"
+            )
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Views of `vector` ([size]) under their names."""
