@@ -41,6 +41,8 @@ def test_values_at_their_bounds_pass():
     [
         ("size", 0, "algo.size=0 must be positive"),
         ("widths", [4, 0], r"algo.widths=\[4, 0\] must be positive"),
+        ("size", 2**63, "algo.size=9223372036854775808 is too large; use whole numbers below 2"),
+        ("widths", [4, 2**63], r"algo.widths=\[4, 9223372036854775808\] is too large"),
         ("start", -1, "algo.start=-1 must not be negative"),
         ("share", 0.0, r"algo.share=0.0 must lie in \(0, 1\], as in 0.5"),
         ("share", 1.1, r"algo.share=1.1 must lie in \(0, 1\]"),

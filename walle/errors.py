@@ -198,11 +198,17 @@ def matching(pattern: str, demand: str) -> Any:
 def check_bounds(settings: Any, group: str) -> None:
     """Raises ConfigError for a dataclass's first value out of bounds; None is always within them.
 
+    Whole numbers must also fit into 64 bits, as they do in PyTorch and C++.
+
     `group` is the dataclass's name on the command line, as in "algo"; empty at the top level.
     """
     for setting in fields(settings):
         value, fault = getattr(settings, setting.name), setting.metadata.get("fault")
-        if fault is not None and value is not None and (demand := fault(value)):
+        entries = value if isinstance(value, list) else [value]
+        demand = None if fault is None or value is None else fault(value)
+        if any(isinstance(entry, int) and entry >= 2**63 for entry in entries):
+            demand = "is too large; use whole numbers below 2^63"
+        if demand:
             path = f"{group}.{setting.name}" if group else setting.name
             shown = repr(value) if isinstance(value, str) else value
             raise ConfigError(f"{path}={shown} {demand}")

@@ -35,8 +35,10 @@ def test_tasks_that_fall_have_rollouts_of_64_steps_by_default(batch, lanes):
 
 
 def test_numbers_may_be_written_as_a_person_would():
-    config = compose(["total_steps=1e6", "algo.learning_rate=1", "sampler.max_lag=null"])
+    numbers = ["total_steps=1e6", "algo.learning_rate=1", "net.policy_hidden=[64.0,1e2]"]
+    config = compose([*numbers, "sampler.max_lag=null"])
     assert config.total_steps == 10**6
+    assert config.net.policy_hidden == [64, 100]
     assert config.algo.learning_rate == 1.0
     assert config.sampler.max_lag is None
 
@@ -79,6 +81,9 @@ def test_slow_passes_its_step_on():
         (["env.action=resacle"], r"did you mean 'rescale'"),
         (["env.backend=jax"], r"env.backend='jax' is unknown"),
         (["net.policy_hidden=[64,0]"], r"net.policy_hidden"),
+        (["net.policy_hidden=[64,1.5]"], r"net.policy_hidden=\[64, 1.5\] must be a whole number"),
+        (["algo.minibatch_size=1e30"], r"algo.minibatch_size=1\d+ is too large; use whole numbers"),
+        (["sampler.max_lag=1e30"], r"sampler.max_lag=1\d+ is too large"),
         (["net=gru", "net.hidden=0"], r"net.hidden=0 must be positive"),
         (["net=gru", "net.sequence=10"], r"net.sequence=10 .* 32 steps .* 1, 2, 4, 8, 16, 32$"),
         (["net=gru", "algo.minibatch_size=8"], r"=8 is no whole number of sequences .* of 16$"),

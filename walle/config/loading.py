@@ -12,7 +12,7 @@ from copy import deepcopy
 from dataclasses import asdict, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -295,15 +295,15 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
 @lru_cache(maxsize=256)
 def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -> Any:
     """An instance of `schema` from pickled values; cached, as a sweep's jobs share most groups."""
-    structured = OmegaConf.structured(schema)
+    structured, types = OmegaConf.structured(schema), get_type_hints(schema)
     dot = f"{prefix}." if prefix else ""
     for key, value in pickle.loads(values).items():
         if isinstance(value, float) and not math.isfinite(value):
             raise ConfigError(f"{dot}{key}={value} must be a finite number")
         try:
             # 1e6 becomes 1000000 for fields of integers; a field of floats converts it back.
-            whole = isinstance(value, float) and value.is_integer()
-            structured[key] = int(value) if whole else value
+            several = types[key] == list[int] and isinstance(value, list)
+            structured[key] = [*map(_whole, value)] if several else _whole(value)
         except OmegaConfBaseException as error:
             reason = _reason(error, f"{dot}{key}", value)
             raise ConfigError(f"{dot}{key}={value!r}{reason}") from None
@@ -313,6 +313,10 @@ def _converted(prefix: str, values: bytes, given: Sequence[str], schema: type) -
     settings = OmegaConf.to_object(structured)
     check_bounds(settings, prefix)
     return settings
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
