@@ -98,6 +98,14 @@ def test_slow_passes_its_step_on():
             r"longer a setting: use algo.gae_lambda=1",
         ),
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
+        (
+            ["algo=xqc", "total_steps=300", "algo.learning_starts=100", "algo.policy_delay=500"],
+            r"updates_per_step=1.0 .*_delay=500: .* its first .*_starts or algo.policy_delay$",
+        ),
+        (
+            ["algo=sac", "total_steps=6000", "algo.updates_per_step=1e-4"],
+            r"updates_per_step=0.0001 with total_steps=6000, .* use more .* algo.learning_starts$",
+        ),
         (["algo=xqc", "schedule_steps=5000"], r"learning_starts=5000 .* 0 from the first update"),
         (["algo=pqn", "env=cartpole", "net.scale=state"], r"algo=pqn, which has another kind of p"),
         (["algo=dqn", "env=cartpole", "net.scale=state"], r"algo=dqn, which has another kind of p"),

@@ -55,6 +55,7 @@ def checked(config: Config) -> Config:
             f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "
             "act at random and never learn; use a smaller algo.learning_starts, or more total_steps"
         )
+    _check_updates(config)
     ends = config.schedule_steps
     if getattr(config.algo, "schedule", None) == "linear" and ends is not None and starts >= ends:
         raise ConfigError(
@@ -66,6 +67,27 @@ def checked(config: Config) -> Config:
     _check_mode(config)
     _check_net(config)
     return config
+
+
+def _check_updates(config: Config) -> None:
+    """Refuses an off-policy run that would end before its first gradient step."""
+    from walle.algos.off_policy.base import OffPolicySettings, due_blocks  # imports torch
+
+    algo = config.algo
+    if not isinstance(algo, OffPolicySettings):
+        return
+    steps = -(-config.total_steps // config.batch_size) * config.batch_size  # rounds are whole
+    per_step, starts = algo.updates_per_step, algo.learning_starts
+    block = getattr(algo, "policy_delay", 1)
+    if due_blocks(steps, per_step, starts, block):
+        return
+    delay = f" and algo.policy_delay={block}" if block > 1 else ""
+    raise ConfigError(
+        f"algo.updates_per_step={per_step} with total_steps={config.total_steps}, "
+        f"algo.learning_starts={starts}{delay}: the run would end before its first gradient step; "
+        "use more total_steps or updates_per_step, or a smaller algo.learning_starts"
+        f"{' or algo.policy_delay' if delay else ''}"
+    )
 
 
 def _check_machine(config: Config) -> None:
