@@ -62,6 +62,23 @@ def test_the_runs_of_a_sweep_are_evaluated_side_by_side(walle_eval, sweep, train
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_environment_may_end_its_process(walle_eval, sweep, tmp_path, processes):
+    """It costs no other result."""
+    marker = tmp_path / "marker"
+    marker.touch()  # with it the environment does not fail
+    kwargs = ["+env.kwargs.how=exit", "+env.kwargs.at=3", f"+env.kwargs.marker={marker}"]
+    fails = ["env=gym", "env.id=tests.toy:FailsOnce", "algo.compile=false", *kwargs]
+    walle.train(walle.compose([*TINY, *SMALL_NET, *fails]), sweep / "fails")
+    marker.unlink()
+    code, out, err = walle_eval(sweep, "episodes=2", f"processes={processes}")
+    assert (code, err.count("\n")) == (1, 1)
+    assert [line.partition(":")[0] for line in out.splitlines()[:2]] == ["discrete", "mujoco"]
+    assert err.startswith("walle eval: fails: the process that evaluated it was killed, or its")
+    assert f"`walle eval {sweep / 'fails'}` repeats this run" in err
+
+
+@pytest.mark.slow
 def test_a_run_that_was_broken_off_is_in_no_mean(walle_eval, trained, tmp_path):  # noqa: F811
     for seed, name in enumerate("abc"):
         run = tmp_path / "sweep" / name

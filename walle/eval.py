@@ -11,13 +11,14 @@ All policies face the same episodes, which no run used for training or for its e
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import chdir
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -224,27 +225,40 @@ def evaluate_all(
     from walle.system.machine import usable_cores
 
     count = min(processes or len(usable_cores()), len(targets))
-    if count == 1:
-        for target in targets:
-            yield target, attempt(target.path, values, alone=len(targets) == 1)
+    if len(targets) == 1:
+        yield targets[0], attempt(targets[0].path, values, alone=True)
         return
     from walle.system.forkserver import end_all_processes, keep_processes, start_fork_server
     from walle.system.workers import become_worker
 
     keep_processes()
-    start_fork_server()
-    context = multiprocessing.get_context("forkserver")
-    pool = ProcessPoolExecutor(count, context, initializer=become_worker, initargs=(1,))
+    process = partial(ProcessPoolExecutor, 1, start_fork_server(), become_worker, (1,))
+    pool = ThreadPoolExecutor(count)
     try:
-        tasks = [pool.submit(attempt, target.path, values) for target in targets]
+        tasks = [pool.submit(_in_process, process, target.path, values) for target in targets]
         for target, task in zip(targets, tasks, strict=True):
-            error = task.exception()
-            yield target, str(error) if error else task.result()
+            yield target, task.result()
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
         end_all_processes()
         raise
     pool.shutdown()
+
+
+def _in_process(
+    process: Callable[[], ProcessPoolExecutor], path: Path, values: Mapping[str, Any]
+) -> Result | str:
+    """Makes an `attempt` in a new process, which an environment may end: others have their own."""
+    with process() as pool:
+        task = pool.submit(attempt, path, values)
+        error = task.exception()
+    if isinstance(error, BrokenProcessPool):
+        return (
+            "the process that evaluated it was killed, or its environment called os._exit; correct "
+            f"the environment (`walle eval {path}` repeats this run), or, if memory ran out, use "
+            "fewer processes="
+        )
+    return str(error) if error else task.result()
 
 
 def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Result | str:
