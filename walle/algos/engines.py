@@ -152,7 +152,7 @@ def actor_critic(algorithm: Any) -> Any:
         activation=ACTIVATIONS[net.activation],
         minibatch=s.minibatch_size,
         shards=problem.shards,
-        updates=algorithm.updates_per_block,
+        updates=s.updates_per_block,
         draws=algorithm.draws,
         gamma=s.gamma,
         tau=s.tau,

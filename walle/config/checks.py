@@ -78,7 +78,7 @@ def _check_updates(config: Config) -> None:
         return
     steps = -(-config.total_steps // config.batch_size) * config.batch_size  # rounds are whole
     per_step, starts = algo.updates_per_step, algo.learning_starts
-    block = getattr(algo, "policy_delay", 1)
+    block = algo.updates_per_block
     if due_blocks(steps, per_step, starts, block):
         return
     delay = f" and algo.policy_delay={block}" if block > 1 else ""

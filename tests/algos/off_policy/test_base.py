@@ -206,6 +206,13 @@ def test_the_steps_of_an_older_checkpoint_follow_from_its_decay(steps):
     assert _steps_of(torch.from_numpy(decay)).item() == steps
 
 
+def test_two_parameters_are_not_taken_for_the_decay_of_an_older_checkpoint():
+    algorithm = made("ddpg", "env=gym", "env.id=tests.toy:Aim-v0")
+    algorithm.state = algorithm.state._replace(policy_target=torch.tensor([0.5, 0.5]))
+    algorithm.load_state_dict(algorithm.state_dict())
+    assert algorithm.state.policy_target.tolist() == [0.5, 0.5]
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

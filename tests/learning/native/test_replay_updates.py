@@ -95,7 +95,7 @@ def test_the_numbers_are_those_of_eager_updates(case):
     native.warm_up()
     assert isinstance(native.updates, NativeUpdates)
     before = leaves(eager.state)
-    inputs = drawn(eager, UPDATES // eager.updates_per_block)
+    inputs = drawn(eager, UPDATES // eager.settings.updates_per_block)
     expected, found = eager.learn(*inputs), native.learn(*inputs)
     torch.testing.assert_close(
         torch.stack(found), torch.stack(expected), atol=2e-4, rtol=2e-4, equal_nan=True

@@ -51,6 +51,14 @@ class OffPolicySettings(CompilableSettings):
         return self.learning_starts
 
     @property
+    def updates_per_block(self) -> int:
+        """K, the number of updates in a block; only whole blocks are taken.
+
+        With `policy_delay`, a block has that many updates of the critics and one of the policy.
+        """
+        return int(getattr(self, "policy_delay", 1))
+
+    @property
     def shared_minibatches(self) -> dict[str, int]:
         """See `AlgorithmSettings`."""
         return {"minibatch_size": self.minibatch_size}
@@ -110,7 +118,7 @@ class OffPolicy(ABC):
             learning_steps = problem.schedule_steps - settings.learning_starts
             self.falls_for = max(1.0, settings.updates_per_step * learning_steps)
         self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
-        layout, updates, size = problem.obs_layout, self.updates_per_block, settings.minibatch_size
+        layout, size = problem.obs_layout, settings.minibatch_size
         capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
         _check_memory(settings, capacity, problem, actions)
         self.replay = Replay(capacity, problem.obs_dim, actions, problem.device, layout.dtype)
@@ -118,20 +126,13 @@ class OffPolicy(ABC):
         self.rewards = RewardNormalizer(problem.lanes, settings.gamma, enabled=normalizes)
         self.learned = ("tensors", "rewards.moments") if normalizes else ("tensors",)
         self.env_steps = self.blocks = 0  # steps inserted, and blocks of updates taken
+        updates: int = settings.updates_per_block
         self._minibatches = (updates, size, self.replay.width)
         self._noise = (updates, self.draws, size, actions)
         self.shapes = [x.shape for x in leaves(state)], self._minibatches, self._noise
         self.team: Team = ALONE
         self.updates: Any = Updates(self.stages(), self.sample, self.summary, problem.shards)
         self._normalizer = ObservationNormalizer(layout.vector, enabled=False)
-
-    @property
-    def updates_per_block(self) -> int:
-        """K, the number of updates in a block; only whole blocks are taken.
-
-        With `policy_delay`, a block has so many updates of the critics and one of the policy.
-        """
-        return int(getattr(self.settings, "policy_delay", 1))
 
     @property
     @abstractmethod
@@ -205,7 +206,7 @@ class OffPolicy(ABC):
 
         The round's returns also count for the scale of rewards.
         """
-        s, block = self.settings, self.updates_per_block
+        s, block = self.settings, self.settings.updates_per_block
         self.rewards(rollout.reward, rollout.ended, rollout.lane, rollout.begins)
         self.replay.add(rollout)
         self.env_steps += rollout.env_steps
@@ -216,7 +217,7 @@ class OffPolicy(ABC):
     def improve(self, blocks: int) -> dict[str, float]:
         """Takes `blocks` blocks of updates; returns their mean metrics, NaN for no block."""
         metrics: list[Tensor] = []
-        at_once = max(1, _AT_ONCE // self.updates_per_block)
+        at_once = max(1, _AT_ONCE // self.settings.updates_per_block)
         for begin in range(0, blocks, at_once):
             drawn = self._draw(min(at_once, blocks - begin))
             self.team.announce(drawn, self.env_steps)
@@ -371,7 +372,7 @@ class ContinuousOffPolicy(OffPolicy):
 
     def stages(self) -> list[Stage]:
         """Updates the critics on each minibatch, then the policy on the last one."""
-        numbers = range(self.updates_per_block)
+        numbers = range(self.settings.updates_per_block)
         critic = [Stage(self.critic_gradient, self.critic_step, k) for k in numbers]
         return [*critic, Stage(self.policy_gradient, self.policy_step, numbers[-1])]
 

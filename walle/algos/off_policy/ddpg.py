@@ -103,7 +103,7 @@ class DDPG(ContinuousOffPolicy):
         self, state: DDPGState, grad: Tensor, numbers: Tensor
     ) -> tuple[DDPGState, Tensor]:
         """Moves the policy along the gradient [P], then the targets."""
-        tau, delay = self.settings.tau, self.updates_per_block
+        tau, delay = self.settings.tau, self.settings.updates_per_block
         policy = self.adam_step(state.policy, grad, delay)
         policy_target = torch.lerp(state.policy_target, policy.vector, tau)
         critic_target = torch.lerp(state.critic_target, state.critic.vector, tau)

@@ -119,7 +119,7 @@ class SAC(ContinuousOffPolicy):
             return losses.temperature_loss(vector, log_prob, self.target_entropy), []
 
         slope, _ = gradient_of(temperature_loss, log_temperature.vector)
-        return self.adam_step(log_temperature, slope, self.updates_per_block)
+        return self.adam_step(log_temperature, slope, self.settings.updates_per_block)
 
     def summary(self, numbers: Sequence[Tensor]) -> Tensor:
         """See `OffPolicy.summary`; the critics' metrics are means over the block."""

@@ -165,7 +165,7 @@ class XQC(SAC):
 
     def policy_step(self, state: Any, grad: Tensor, numbers: Tensor) -> tuple[Any, Tensor]:
         """Updates the policy (with the gradient [P]), its running moments and the temperature."""
-        delay = self.updates_per_block
+        delay = self.settings.updates_per_block
         after = replaced(
             state,
             policy=_projected(self.normed_policy, self.adam_step(state.policy, grad, delay)),
