@@ -97,14 +97,14 @@ def test_slow_passes_its_step_on():
             ["algo=trpo", "algo.advantage=monte_carlo"],
             r"longer a setting: use algo.gae_lambda=1",
         ),
-        (["algo=sac", "total_steps=5000"], r"learning_starts=5000 .* never learn; use a smaller"),
+        (["algo=sac", "total_steps=5000"], r"learning_starts=5000: .* never learn; use more"),
         (
             ["algo=xqc", "total_steps=300", "algo.learning_starts=100", "algo.policy_delay=500"],
-            r"updates_per_step=1.0 .*_delay=500: .* its first .*_starts or algo.policy_delay$",
+            r"updates_per_step=1.0 .*_delay=500: .* never learn; .*_starts or algo.policy_delay$",
         ),
         (
             ["algo=sac", "total_steps=6000", "algo.updates_per_step=1e-4"],
-            r"updates_per_step=0.0001 with total_steps=6000, .* use more .* algo.learning_starts$",
+            r"updates_per_step=0.0001 with total_steps=6000, .* never learn; .*learning_starts$",
         ),
         (["algo=xqc", "schedule_steps=5000"], r"learning_starts=5000 .* 0 from the first update"),
         (["algo=pqn", "env=cartpole", "net.scale=state"], r"algo=pqn, which has another kind of p"),
@@ -326,6 +326,7 @@ TOO_LONG = r"the name x{20}\.\.\. has 300 bytes, more than 255; shorten it"
             ["hydra.sweep.dir=x"],
             r"hydra\.sweep\.dir=x is a setting of sweeps, and this is .*: add -m",
         ),
+        (["hydra/launcher=walle"], r"hydra/launcher=walle is a setting of .*: add -m"),
         (["-m", "name=file"], "name: multirun/file is a file; move it, or give another directory"),
         (
             ["-m", "hydra.sweep.dir=multirun/file"],

@@ -52,7 +52,8 @@ class RefuseDirectory(Callback):
             for name in sorted(_algorithms(config).intersection(map(str, config))):
                 raise ConfigError(misplaced(name))
             # A single run would silently ignore settings of the launcher, sweeper and sweep.
-            if word := _typed(config, "hydra.launcher.", "hydra.sweep"):
+            keys = ("hydra.launcher.", "hydra/launcher", "hydra.sweep", "hydra/sweeper")
+            if word := _typed(config, *keys):
                 raise ConfigError(f"{word} is a setting of sweeps, and this is one run: add -m")
             directory = Path(config.hydra.run.dir)
             _refuse("hydra.run.dir", config.hydra.run.dir)

@@ -49,14 +49,8 @@ def checked(config: Config) -> Config:
         raise ConfigError(
             "objective=best with eval.episodes=0: there is no evaluation; use objective=return"
         )
-    starts = config.algo.random_steps
-    if starts >= config.total_steps:
-        raise ConfigError(
-            f"algo.learning_starts={starts} with total_steps={config.total_steps}: the run would "
-            "act at random and never learn; use a smaller algo.learning_starts, or more total_steps"
-        )
     _check_updates(config)
-    ends = config.schedule_steps
+    starts, ends = config.algo.random_steps, config.schedule_steps
     if getattr(config.algo, "schedule", None) == "linear" and ends is not None and starts >= ends:
         raise ConfigError(
             f"algo.learning_starts={starts} with schedule_steps={ends}: the learning rate would be "
@@ -76,15 +70,14 @@ def _check_updates(config: Config) -> None:
     algo = config.algo
     if not isinstance(algo, OffPolicySettings):
         return
-    steps = -(-config.total_steps // config.batch_size) * config.batch_size  # rounds are whole
     per_step, starts = algo.updates_per_step, algo.learning_starts
     block = algo.updates_per_block
-    if due_blocks(steps, per_step, starts, block):
+    if due_blocks(config.total_steps, per_step, starts, block):
         return
     delay = f" and algo.policy_delay={block}" if block > 1 else ""
     raise ConfigError(
         f"algo.updates_per_step={per_step} with total_steps={config.total_steps}, "
-        f"algo.learning_starts={starts}{delay}: the run would end before its first gradient step; "
+        f"algo.learning_starts={starts}{delay}: the run would act and never learn; "
         "use more total_steps or updates_per_step, or a smaller algo.learning_starts"
         f"{' or algo.policy_delay' if delay else ''}"
     )
