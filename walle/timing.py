@@ -75,8 +75,8 @@ class Timer:
         self._spans: list[Span] | None = [] if trace else None
         self._board = None if board is None else memoryview(board)
         self._current = self._index["other"]
-        self._since = time.monotonic_ns()
-        self.start_ns = self._since - int(earlier_s * 1e9)
+        self.since_ns = time.monotonic_ns()  # when the current section was entered
+        self.start_ns = self.since_ns - int(earlier_s * 1e9)
 
     @property
     def wall_s(self) -> float:
@@ -85,7 +85,7 @@ class Timer:
 
     def __str__(self) -> str:
         """What the process does, and since when."""
-        name, seconds = self.sections[self._current], (time.monotonic_ns() - self._since) * 1e-9
+        name, seconds = self.sections[self._current], (time.monotonic_ns() - self.since_ns) * 1e-9
         words = {"wait_experience": "collecting", "update": "learning", "evaluate": "evaluating"}
         words |= {"compile": "compiling", "checkpoint": "saving", "other": "busy"}
         return f"{words.get(name, name)} for {seconds:.0f} s"
@@ -96,11 +96,11 @@ class Timer:
         It reads the clock once and needs no context manager, for use in hot loops.
         """
         now = time.monotonic_ns()
-        self._ns[self._current] += now - self._since
+        self._ns[self._current] += now - self.since_ns
         if self._spans is not None:
-            self._spans.append(Span(self.sections[self._current], self._since, now))
+            self._spans.append(Span(self.sections[self._current], self.since_ns, now))
         self._current = self._index[section]
-        self._since = now
+        self.since_ns = now
         if self._board is not None:
             self._board[0] = self._current
             self._board[1] = now

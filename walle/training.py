@@ -425,7 +425,7 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     env = EnvSpec.of(config.env, config.net.name, with_variables)
     env = replace(env, info=tuple(config.logger.info))
     watchdog = Watchdog(config.sampler.timeout_s, print, lambda _: None)
-    with watchdog.over("the trial of the environment"):
+    with watchdog.over("the trial of the environment has lasted"):
         environment = probe(env, config.seed)
     lane = environment.lane
     limit = lane.episode_limit

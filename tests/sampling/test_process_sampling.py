@@ -9,8 +9,12 @@ from collections import defaultdict
 import pytest
 
 from tests.conftest import read
+from walle.agent import checkpoint
 from walle.algos.on_policy.ppo import PPO
+from walle.errors import Interrupted
 from walle.sampling import process_sampling
+from walle.sampling.process_sampling import ProcessSampling
+from walle.sampling.queues import ExperienceQueue
 
 ROUNDS, SAMPLERS, LANES, STEPS = 200, 3, 12, 4
 BATCH = LANES * STEPS
@@ -92,6 +96,31 @@ def test_overlapped_nobody_starves_and_the_lag_is_as_promised(run, witness, max_
     assert {sampler: len(found) for sampler, found in witness.rollouts.items()} == dict.fromkeys(
         range(SAMPLERS), ROUNDS
     )
+
+
+def test_free_running_an_interrupted_round_is_not_in_the_saved_lanes(run, monkeypatch):
+    take, taken = ExperienceQueue.take_first, []
+
+    def first_of_round_five(queue):
+        if len(taken) == 5 * SAMPLERS + 1:
+            return None
+        taken.append(item := take(queue))
+        return taken.pop() if item is None else item
+
+    wait = ProcessSampling._wait
+
+    def interrupted(sampling):
+        if len(taken) > 5 * SAMPLERS:
+            raise Interrupted
+        wait(sampling)
+
+    monkeypatch.setattr(ExperienceQueue, "take_first", first_of_round_five)
+    monkeypatch.setattr(ProcessSampling, "_wait", interrupted)
+    _, directory = run(*SLEEPY, "sampler.max_lag=null")
+    state = checkpoint.load(directory / "checkpoints" / "last.pt")
+    assert state["env_steps"] == 5 * BATCH
+    collected = sum(lanes["round"] * len(lanes["numbers"]) for lanes in state["lanes"])
+    assert collected * STEPS == state["env_steps"]
 
 
 @pytest.mark.slow

@@ -21,11 +21,11 @@ LIMIT_S = 10
 def test_work_that_lasts_too_long_is_named_and_then_ended():
     said, last = [], []
     watchdog = Watchdog(0.1, said.append, last.append)
-    too_long = pytest.raises(WorkerError, match=r"the evaluation has lasted longer than 0 s")
-    with too_long, watchdog.over("the evaluation"):
+    too_long = pytest.raises(WorkerError, match=r"the evaluation has lasted 0 s \(sampler")
+    with too_long, watchdog.over("the evaluation has lasted"):
         time.sleep(60)
     assert len(said) == 1
-    assert said[0].startswith("the evaluation has lasted for 0 s")
+    assert said[0].startswith("the evaluation has lasted 0 s; it is ended")
     assert last == []
 
 
@@ -33,6 +33,13 @@ def test_work_within_the_limit_is_left_alone():
     said = []
     with Watchdog(30, said.append, said.append).over("the evaluation"):
         time.sleep(0.01)
+    assert said == []
+
+
+def test_work_that_gives_signs_of_life_may_last_longer():
+    said = []
+    with Watchdog(0.5, said.append, said.append).over("the evaluation", time.monotonic):
+        time.sleep(1.5)
     assert said == []
 
 
@@ -57,7 +64,7 @@ def last_words(text):
     if sys.argv[1] == "full disk":
         raise OSError("No space left on device")
 
-with supervision.Watchdog(0.1, print, last_words).over("the evaluation"):
+with supervision.Watchdog(0.1, print, last_words).over("the evaluation has lasted"):
     time.sleep(60)
 print("too late")
 """
@@ -69,7 +76,7 @@ def test_a_process_stuck_in_native_code_ends_with_last_words(disk):
         [sys.executable, "-c", STUCK, disk], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    text = "the evaluation has lasted longer than 0 s (sampler.timeout_s), and native code does not"
+    text = "the evaluation has lasted 0 s (sampler.timeout_s), and native code does not"
     assert done.stdout.splitlines()[1].startswith(text)
     assert done.stderr.startswith(f"walle: {text}")
     assert ("No space left" in done.stderr) == (disk == "full disk")
@@ -344,6 +351,19 @@ def test_the_time_runs_from_when_the_sampler_owes_first(clock):
     assert silence.overdue() == [(0, 10, "name")]
     clock.now += 6
     assert silence.overdue() == [(1, 10, "name")]
+
+
+def test_a_sampler_that_makes_steps_is_not_replaced(clock):
+    silence = Silence(2, 10.0, clock)
+    silence.alive(0, clock.now)
+    assert silence.wait_s() is None  # it owes nothing
+    for sampler in (0, 1):
+        silence.update(sampler, owes=True)
+    clock.now += 9
+    silence.alive(0, clock.now)
+    silence.alive(1, clock.now - 100)  # of an earlier round
+    clock.now += 9
+    assert silence.overdue() == [(1, 18, "name")]
 
 
 @pytest.mark.parametrize("how", ["delivers", "owes nothing"])

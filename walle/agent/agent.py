@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -197,9 +198,15 @@ class Agent:
         with self.timer.section("evaluate"), self.sampling.busy(), suppress(Interrupted):
             self._is_unfinished = True
             self.recorder.progress.look(self.env_steps)
-            snapshot = self.algorithm.snapshot()
-            with signals.breaking_off(), self.watchdog.over("the evaluation"):
-                evaluation = self.evaluator.evaluate(snapshot, self._evaluations, signals.arrived)
+            snapshot, stepped = self.algorithm.snapshot(), [0.0]
+
+            def interrupted() -> bool:  # called before every step
+                stepped[0] = time.monotonic()
+                return signals.arrived()
+
+            watched = self.watchdog.over("the evaluation has made no step for", lambda: stepped[0])
+            with signals.breaking_off(), watched:
+                evaluation = self.evaluator.evaluate(snapshot, self._evaluations, interrupted)
             if evaluation is None:
                 return
             self._is_unfinished = False

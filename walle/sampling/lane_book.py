@@ -98,6 +98,10 @@ class LaneBook:
         """Starts with each sampler's blocks; `saved`: whether lanes can export their states."""
         self._blocks, self._saved = list(starts), saved
 
+    def copied(self) -> LaneBook:
+        """A copy that later rollouts do not change."""
+        return LaneBook(self._blocks, saved=self._saved)
+
     def advance(self, sampler: int, slot: Slot) -> None:
         """Records the sampler's next rollout, which is in `slot`."""
         self._blocks[sampler] = self.after(sampler, [slot])

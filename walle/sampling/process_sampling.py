@@ -186,11 +186,15 @@ class ProcessSampling(Sampling):
         """
         received: list[Received] = []
         dropped: list[Received] = []
-        steps, most = 0, self._max_staleness
+        steps, most, before = 0, self._max_staleness, self.lanes.copied()
         while steps < self._enough:
             item = self._experience.take_first()
             if item is None:
-                self._wait()
+                try:
+                    self._wait()
+                except BaseException:
+                    self.lanes = before  # the agent never sees this round, so it is not saved
+                    raise
                 continue
             copy = item.copied()
             self.release(item)
@@ -227,6 +231,8 @@ class ProcessSampling(Sampling):
                 self._replace(task.index, worker.how_it_ended())
         if self._others:
             self._others.check()
+        for sampler, board in enumerate(self._board_rows):
+            self._silence.alive(sampler, int(board[1]) * 1e-9)
         for sampler, seconds, remedy in self._silence.overdue():
             name = self._tasks[sampler].name
             doing = f"has sent no rollout for {seconds:.0f} s; {self._doing(sampler)}"
@@ -344,7 +350,10 @@ class SerialSampling(Sampling):
         with (
             self.busy(),
             self._signals.breaking_off(),
-            self._watchdog.over(f"round {self._round} of the serial sampler"),
+            self._watchdog.over(
+                f"round {self._round} of the serial sampler has made no step for",
+                lambda: self._filler.timer.since_ns * 1e-9,
+            ),
         ):
             self._filler.fill(self._slot, self._snapshot, self._round)
         self._filler.timer.switch("wait_policy")

@@ -120,8 +120,9 @@ class TimeLimit:
 class Watchdog:
     """A time limit for work in the main thread, such as an evaluation; see `TimeLimit`.
 
-    After one limit it prints the work's name, after two it raises `WorkerError`. If the work is
-    stuck in native code, where Python cannot raise, the process ends ten seconds later.
+    After one limit without a sign of life it prints the work's name, after two it raises
+    `WorkerError`. If the work is stuck in native code, where Python cannot raise, the process ends
+    ten seconds later.
     """
 
     def __init__(
@@ -134,22 +135,33 @@ class Watchdog:
         self._say, self._last_words = say, last_words
 
     @contextmanager
-    def over(self, what: str) -> Iterator[None]:
-        """Watches the body, which `what` names; outside the main thread it only prints a line."""
+    def over(self, what: str, alive: Callable[[], float] = lambda: 0.0) -> Iterator[None]:
+        """Watches the body; outside the main thread it only prints a line.
+
+        `what` begins the messages, as in "the trial has lasted". `alive` returns when the body last
+        gave a sign of life, in seconds of the monotonic clock.
+        """
         done, start, limit_s = threading.Event(), time.monotonic(), self.limit.seconds
         main = threading.current_thread() is threading.main_thread()
         ident = threading.get_ident()
-        text = f"{what} has lasted longer than {2 * limit_s:.0f} s (sampler.timeout_s)"
+        text = f"{what} {2 * limit_s:.0f} s (sampler.timeout_s)"
 
         def stop(*_: Any) -> None:
             if not done.is_set():
                 raise WorkerError(text)
 
+        def silent(seconds: float) -> bool:
+            """Waits until the body has been silent for so long; False if it is done before."""
+            while (left := max(start, alive()) + seconds - time.monotonic()) > 0:
+                if done.wait(left):
+                    return False
+            return True
+
         def watch() -> None:
-            if done.wait(limit_s):
+            if not silent(limit_s):
                 return
-            self._say(f"{what} has lasted for {limit_s:.0f} s; it is ended after twice that time")
-            if not main or done.wait(limit_s):
+            self._say(f"{what} {limit_s:.0f} s; it is ended after twice that time")
+            if not main or not silent(2 * limit_s):
                 return
             signal.pthread_kill(ident, SILENT)
             if done.wait(NATIVE_S):
@@ -177,7 +189,7 @@ class Watchdog:
 
 
 class Silence:
-    """How long each worker's next result has been due; see `TimeLimit`.
+    """How long each worker owes a result and has given no sign of life; see `TimeLimit`.
 
     After one limit a worker is named, after two it is replaced.
     """
@@ -196,8 +208,13 @@ class Silence:
         elif self._since[worker] is None:
             self._since[worker] = self._clock()
 
+    def alive(self, worker: int, at: float) -> None:
+        """Records a sign of life, by the clock; an old one changes nothing."""
+        since = self._since[worker]
+        self._since[worker] = None if since is None else max(since, at)
+
     def heard(self, worker: int, took_s: float = 0.0) -> None:
-        """Records a sign of life; `took_s` is the time that its result took, if it sent one."""
+        """Records a message; `took_s` is the time that its result took, if it sent one."""
         self._since[worker] = None
         self._named.discard(worker)
         self.limit.note(took_s)
