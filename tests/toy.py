@@ -162,6 +162,24 @@ class Sleepy(gym.Env):
         return np.zeros(2, np.float32), 1.0, False, False, {}
 
 
+class Diary(gym.Env):
+    """Remembers `entry_bytes` of every step until the next episode."""
+
+    def __init__(self, entry_bytes):
+        self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+        self._entry_bytes = entry_bytes
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._entries = []
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        self._entries.append(self.np_random.bytes(self._entry_bytes))
+        return np.zeros(2, np.float32), 1.0, False, False, {}
+
+
 class Recall(gym.Env):
     """Shows a cue of -1 or 1, then zeros; the last of 6 actions earns 1 if it names the cue.
 
@@ -255,6 +273,10 @@ class Rude(gym.Env):
         self.observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
         if how == "complex entry":
             self.observation_space = gym.spaces.Dict(wave=self.observation_space)
+        if how == "wrong number":
+            self.observation_space = gym.spaces.Discrete(5)
+        if how == "wrong dial":
+            self.observation_space = gym.spaces.MultiDiscrete([3, 4], start=[1, 0])
         self.action_space = gym.spaces.Discrete(2)
         self._how, self._closed = how, closed
 
@@ -265,6 +287,8 @@ class Rude(gym.Env):
         obs = np.zeros(3 if self._how == "reset is wider" else 2, np.float32)
         if self._how == "complex entry":
             obs = {"wave": obs}
+        if self._how.startswith("wrong"):
+            obs = 4 if self._how == "wrong number" else np.array([3, 3])
         return obs if self._how == "old reset" else (obs, {})
 
     def step(self, action):
@@ -273,6 +297,8 @@ class Rude(gym.Env):
             "scalar observation": 0.5,
             "complex observation": wave,
             "complex entry": {"wave": wave},
+            "wrong number": -1,
+            "wrong dial": np.array([0, 3]),
         }
         obs = observations.get(self._how, np.zeros(2, np.float32))
         rewards = {"array reward": np.ones(2), "no reward": None, "complex reward": wave[1]}
@@ -369,6 +395,7 @@ gym.register("Keyed-v0", entry_point="tests.toy:Keyed")
 gym.register("Parking-v0", entry_point="tests.toy:Parking")
 gym.register("Dialled-v0", entry_point="tests.toy:Dialled")
 gym.register("Sleepy-v0", entry_point="tests.toy:Sleepy")
+gym.register("Diary-v0", entry_point="tests.toy:Diary")
 gym.register("Recall-v0", entry_point="tests.toy:Recall")
 gym.register("Season-v0", entry_point="tests.toy:Season")
 gym.register("Locked-v0", entry_point="tests.toy:Locked")

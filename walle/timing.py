@@ -6,8 +6,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from walle.system.files import write_atomically
 
 SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
 AGENT_SECTIONS = (
@@ -139,9 +142,14 @@ class TraceFile:
         self._file, self._process, self._zero_ns = path, process, zero_ns
 
     @staticmethod
-    def create(path: Path) -> None:
-        """Creates the file with its header."""
-        path.write_text("process,section,start_s,end_s\n")
+    def create(path: Path, earlier_s: float = 0.0) -> None:
+        """Creates the file; an existing one keeps its spans of the run's first `earlier_s`."""
+        kept = ["process,section,start_s,end_s\n"]
+        if earlier_s and path.exists():
+            with path.open() as file:
+                rows = (row for row in islice(file, 1, None) if row.endswith("\n"))
+                kept += [row for row in rows if float(row.rsplit(",", 1)[1]) <= earlier_s]
+        write_atomically(path, "".join(kept))
 
     def write(self, spans: list[Span]) -> None:
         """Appends a row for each span, in one write."""

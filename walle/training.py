@@ -272,8 +272,8 @@ class Training:
                 learners = Learners(tasks)
                 stack.callback(learners.close)
             trace = self.directory / "trace.csv" if config.trace else None
-            if trace and not (self.resumed and trace.exists()):
-                TraceFile.create(trace)
+            if trace:
+                TraceFile.create(trace, self.resumed["recorder"]["wall_s"] if self.resumed else 0.0)
 
             sampling = self._make_sampling(signals, learners, trace)
             stack.callback(sampling.close)

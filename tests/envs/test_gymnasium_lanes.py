@@ -119,6 +119,8 @@ def test_no_mujoco_noise(capfd, tmp_path, monkeypatch):
         ("complex reward", r"a reward of .*2j.*: return a real number"),
         ("complex observation", r"a complex observation in lane 4 at step 1: return real numbers"),
         ("complex entry", "a complex observation: return real numbers"),
+        ("wrong number", r"returned -1 in an observation, which is not in its Discrete\(5\)"),
+        ("wrong dial", r"returned \[0 3\] in an observation, which is not in its MultiDiscrete"),
     ],
 )
 def test_a_broken_promise_is_told_with_the_lane(how, message):

@@ -63,6 +63,19 @@ def test_there_is_room_for_all_actions_of_a_long_episode(limit):
     assert lanes.state().shape[1] <= found.state_bytes
 
 
+@pytest.mark.parametrize(("entry_bytes", "saving"), [(100, "pickle"), (100_000, "replay")])
+def test_there_is_room_for_what_an_environment_remembers_of_a_long_episode(entry_bytes, saving):
+    """As above: else all actions of the run would pile up, and be repeated when it is resumed."""
+    spec = EnvSpec("tests.toy:Diary-v0", {"entry_bytes": entry_bytes}, episode_limit=500)
+    found = probe.probe(spec, seed=0)
+    assert found.env.saving == saving
+    lanes = make_lanes(found.env, [0], seed=0)
+    lanes.reset()
+    for _ in range(499):
+        lanes.step(np.zeros(1, np.int64))
+    assert lanes.state().shape[1] <= found.state_bytes
+
+
 @pytest.mark.parametrize(
     ("spec", "exact", "saving"),
     [

@@ -115,11 +115,27 @@ def test_the_tolerance_is_a_share_of_large_actions(policy):
     assert difference(found, wrong) > 1e-4
 
 
-def test_a_file_that_differs_is_refused(policy, tmp_path, monkeypatch):
+def test_actions_in_half_precision_are_exported(policy, tmp_path):
+    found = policy("ppo")
+    bounds = gym.spaces.Box(-1, 2, (1,), np.float16)
+    found = walle.Policy(
+        found.network, found.snapshot, found.obs_clip, found.spec,
+        found.spaces._replace(action=bounds), found.origin,
+    )  # fmt: skip
+    action = found.act(np.zeros((1, found.obs_dim), np.float32))[0]
+    assert action.dtype == np.float16
+    # Half of the distance between two numbers from 1 to 2.
+    assert export(found, tmp_path / "p.pt2") <= np.finfo(np.float16).eps / 2 + 1e-6
+
+
+def test_a_file_that_differs_is_refused_and_an_earlier_one_kept(policy, tmp_path, monkeypatch):
     found = policy("discrete")
     monkeypatch.setattr(module, "difference", lambda *_: float("nan"))
-    with pytest.raises(WalleError, match="differs from the policy by nan"):
+    (tmp_path / "p.pt2").write_text("earlier")
+    with pytest.raises(WalleError, match="would differ from the policy by nan"):
         export(found, tmp_path / "p.pt2")
+    assert (tmp_path / "p.pt2").read_text() == "earlier"
+    assert [*tmp_path.iterdir()] == [tmp_path / "p.pt2"]
 
 
 def test_what_is_missing_is_named(policy, tmp_path, monkeypatch):

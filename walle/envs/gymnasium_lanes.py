@@ -17,6 +17,7 @@ from walle.envs.mujoco.registry import find_maker
 from walle.envs.observations import (
     ObservationRows,
     check_entries,
+    check_part,
     check_vector,
     entries,
     images_in,
@@ -304,14 +305,14 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         space = env.observation_space
         self.observation_space: Any = gym.spaces.flatten_space(space) if rows is None else rows
-        self._dtypes = [part.dtype for _, part in entries(space, space)] if rows is None else []
+        self._parts = [part for _, part in entries(space, space)] if rows is None else []
 
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
             return self.observation_space.pack(observation)
         space = self.env.observation_space
-        for dtype, (_, value) in zip(self._dtypes, entries(space, observation), strict=True):
-            check_entries(value, dtype)
+        for part, (_, value) in zip(self._parts, entries(space, observation), strict=True):
+            check_part(value, part)
         return gym.spaces.flatten(space, observation)
 
 

@@ -163,7 +163,7 @@ class ObservationRows(gym.spaces.Box):
         start = 4 * self.layout.vector
         for space, image, value in zip(self._spaces, self._images, values, strict=True):
             if image is None:
-                check_entries(value, space.dtype)
+                check_part(value, space)
                 numbers.append(np.asarray(gym.spaces.flatten(space, value)))
                 continue
             picture = np.asarray(value)
@@ -239,6 +239,19 @@ def check_entries(values: AnyArray, dtype: Any, where: str = "") -> AnyArray:
                 f"observation_space has {dtype}: give the space the type of the observations"
             )
     return values
+
+
+def check_part(value: Any, space: gym.Space[Any]) -> None:
+    """Refuses a part of an observation that would flatten to the numbers of another one."""
+    check_entries(value, space.dtype)
+    if isinstance(space, gym.spaces.Discrete | gym.spaces.MultiDiscrete):
+        sizes = space.n if isinstance(space, gym.spaces.Discrete) else space.nvec
+        choice = np.asarray(value) - space.start
+        if ((choice < 0) | (choice >= sizes)).any():
+            raise RolloutError(
+                f"the environment returned {value} in an observation, which is not in its {space}: "
+                "enlarge the space, or return another number"
+            )
 
 
 def check_vector(space: gym.Space[Any], where: str, *, with_images: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ _TRIAL_S = 1.0  # for the trials of a slow environment
 _REPLAY_TRIAL_S = 3.0
 _TIMED = 3  # steps of each lane, of which the fastest counts: another program may disturb some
 _LONGEST = 10_000  # steps of an episode without a limit; the state of a longer one is not saved
+_MOST_GROWTH = 2**24  # bytes by which a lane's pickle may grow in an episode
 
 
 class Probe(NamedTuple):
@@ -95,6 +97,7 @@ def probe(env: EnvSpec, seed: int) -> Probe:
     env = replace(env, exact=exact, offset=_offset(lane.observation_space, first))
     # A pickle holds the environment's arguments, and hidden ones must not get into a checkpoint.
     ways: tuple[Saving, ...] = ("pickle", "pickle", "replay") if env.hidden is None else ("replay",)
+    steps = -(-lane.episode_limit // env.frame_skip) if lane.episode_limit else _LONGEST
     for i, way in enumerate(ways):  # "pickle" again with equal draws of the global generators
         saved = replace(env, saving=way, exact=env.exact and i != 1)
         if way == "replay" and _REPLAYED.steps * step_s < _REPLAY_TRIAL_S:
@@ -104,15 +107,10 @@ def probe(env: EnvSpec, seed: int) -> Probe:
             before, after = int(share * _PICKLED.before), int(share * _PICKLED.after)
             trial = _PICKLED._replace(before=max(2, before), after=max(1, after))
         try:
-            room = max(_state_bytes(saved, seed, trial, i) for i in range(trial.repeats))
+            room = max(_room(saved, seed, trial, i, steps) for i in range(trial.repeats))
         except Exception as error:  # noqa: BLE001 - a pickle may raise anything
             unsaved = _reason(error)
             continue
-        if way == "pickle":
-            room *= 4
-        else:
-            steps = -(-lane.episode_limit // env.frame_skip) if lane.episode_limit else _LONGEST
-            room += steps * np.asarray(lane.action_space.sample()).nbytes
         return Probe(lane, replace(saved, info=columns), lane.moves, room, "", unseen)
     return Probe(lane, replace(env, saving="none", info=columns), False, 0, unsaved, unseen)
 
@@ -142,18 +140,24 @@ def _reason(error: Exception) -> str:
     return str(error) if isinstance(error, RolloutError) else what_went_wrong(error)
 
 
-def _state_bytes(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
-    """The bytes of a lane's state, from which another lane continues exactly as the first one."""
-    steps = trial.before + trial.after
+def _room(env: EnvSpec, seed: int, trial: _Trial, repeat: int, longest: int) -> int:
+    """The bytes that a lane's state can have in an episode of `longest` steps.
+
+    Raises RolloutError unless another lane continues from such a state exactly as the first one.
+    """
+    steps, half = trial.before + trial.after, trial.before // 2
     with closing(make_lanes(env, [0], seed)) as lane:
         lane.action_space.seed(seed + repeat)
         actions = [np.asarray(lane.action_space.sample())[None] for _ in range(steps)]
         for _ in range(trial.episodes):  # an episode must not depend on those before
             lane.reset()
-            for action in actions[: trial.before]:
+            for action in actions[:half]:
+                _step(lane, action)
+            middle = lane.state()
+            for action in actions[half : trial.before]:
                 _step(lane, action)
         state = lane.state()
-        if state is None:
+        if state is None or middle is None:
             raise RolloutError("these lanes have no state that can be saved")
         seed_globals(seed, "trial", 2)
         expected = _results(lane, actions[trial.before :])
@@ -164,7 +168,13 @@ def _state_bytes(env: EnvSpec, seed: int, trial: _Trial, repeat: int) -> int:
             raise RolloutError(
                 "an environment that restores the state of another one continues differently"
             )
-    return int(state.shape[1])
+    size: int = state.shape[1]
+    if env.saving == "replay":
+        return size + longest * actions[0].nbytes
+    growth: float = (size - middle.shape[1]) / (trial.before - half) * longest
+    if growth > _MOST_GROWTH:
+        raise RolloutError(f"its state grows by up to {growth:,.0f} bytes in an episode")
+    return max(4 * size, size + math.ceil(growth))
 
 
 def _step(lane: Lanes, action: AnyArray) -> Step:

@@ -41,9 +41,10 @@ class ActionMap:
             raise ValueError("no action is between the bounds")
         to_bounds = np.isfinite(low) & np.isfinite(high) & (spec.action == "rescale")
         least, most = np.where(to_bounds, low, -1), np.where(to_bounds, high, 1)
-        self.scale = ((most - least) / 2).astype(dtype)
-        self.centre = ((most + least) / 2).astype(dtype)
-        self.low, self.high = low.astype(dtype), high.astype(dtype)
+        self._dtype, exact = dtype, np.result_type(dtype, np.float32)  # half floats round early
+        self.scale = ((most - least) / 2).astype(exact)
+        self.centre = ((most + least) / 2).astype(exact)
+        self.low, self.high = (x.astype(dtype).astype(exact) for x in (low, high))
         least, most = np.where(to_bounds, -1, self.low), np.where(to_bounds, 1, self.high)
         self.given = gym.spaces.Box(least.astype(dtype), most.astype(dtype), dtype=dtype.type)
         self._only_clips = bool((self.scale == 1).all() and (self.centre == 0).all())
@@ -57,7 +58,8 @@ class ActionMap:
         if not self._only_clips:
             scaled = scaled * self.scale + self.centre
         clipped = np.maximum(scaled, self.low)  # np.clip takes 3x longer
-        return np.minimum(clipped, self.high, out=clipped)
+        np.minimum(clipped, self.high, out=clipped)
+        return np.asarray(clipped, self._dtype)
 
 
 def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:

@@ -155,6 +155,11 @@ def export(policy: Policy, file: str | Path) -> float:
     path = Path(file)
     if path.suffix not in (".onnx", ".pt2"):
         raise ConfigError(f"{path}: the ending must be one of .onnx, .pt2")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if path.suffix == ".onnx" and missing:
+        raise ConfigError(
+            f"{path} needs packages that are missing ({', '.join(missing)}); install walle[export]"
+        )
     encoder = encoder_of(policy.network)
     module = SeeingModule(policy, encoder) if encoder else ActingModule(policy)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -164,16 +169,24 @@ def export(policy: Policy, file: str | Path) -> float:
     shapes: tuple[Any, ...] = tuple({0: batch} for _ in inputs)
     if encoder:  # the arguments of `*parts`
         shapes = (shapes,)
-    write = _write_onnx if path.suffix == ".onnx" else _write_torch
-    run = write(module.eval(), inputs, shapes, path, policy)
+    part = path.with_name(f".{path.stem}.part{path.suffix}")
+    try:
+        write = _write_onnx if path.suffix == ".onnx" else _write_torch
+        run = write(module.eval(), inputs, shapes, part, policy)
 
-    def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
-        action, *following = run(module.inputs(obs, state))
-        return action, following[0] if following else state
+        def graph(obs: AnyArray, state: FloatArray) -> tuple[AnyArray, FloatArray]:
+            action, *following = run(module.inputs(obs, state))
+            return action, following[0] if following else state
 
-    worst = difference(policy, graph)
-    if not worst <= TOLERANCE:
-        raise WalleError(f"{path} differs from the policy by {worst:.2g}, more than {TOLERANCE}")
+        worst, half = difference(policy, graph), policy.spaces.action.dtype == np.float16
+        most = float(np.finfo(np.float16).eps) if half else TOLERANCE
+        if not worst <= most:
+            raise WalleError(
+                f"{path} would differ from the policy by {worst:.2g}, more than {most}"
+            )
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
     return worst
 
 
@@ -210,11 +223,6 @@ def difference(policy: Policy, graph: Graph) -> float:
 def _write_onnx(
     module: ActingModule, inputs: Mapping[str, Tensor], shapes: Any, path: Path, policy: Policy
 ) -> Program:
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise ConfigError(
-            f"{path} needs packages that are missing ({', '.join(missing)}); install walle[export]"
-        )
     import onnxruntime
 
     logging.disable(logging.WARNING)  # the exporter warns of packages that no policy needs
