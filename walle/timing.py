@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from walle.system.files import write_atomically
-
 SAMPLER_SECTIONS = ("act", "env_step", "send", "wait_policy", "wait_slot", "other")
 AGENT_SECTIONS = (
     *("compile", "wait_experience", "update", "publish", "evaluate", "checkpoint", "callbacks"),
@@ -149,7 +147,9 @@ class TraceFile:
             with path.open() as file:
                 rows = (row for row in islice(file, 1, None) if row.endswith("\n"))
                 kept += [row for row in rows if float(row.rsplit(",", 1)[1]) <= earlier_s]
-        write_atomically(path, "".join(kept))
+        part = path.with_name(f".{path.name}.part")
+        part.write_text("".join(kept))
+        part.replace(path)
 
     def write(self, spans: list[Span]) -> None:
         """Appends a row for each span, in one write."""
