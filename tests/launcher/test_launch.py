@@ -69,6 +69,13 @@ def test_two_jobs_may_not_write_to_one_directory(app):
     assert app.ran() == []
 
 
+def test_a_job_may_not_write_into_the_directory_of_another(app):
+    code, output = app.run("do=a,a/b", "hydra.sweep.subdir=${do}")
+    assert code == 2
+    assert "#1 (do=a/b) would write to out/a/b, inside the directory of #0 (do=a)" in output
+    assert app.ran() == []
+
+
 def test_jobs_side_by_side_have_disjoint_cores_and_the_same_threads(app):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cores")

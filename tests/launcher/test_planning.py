@@ -185,6 +185,24 @@ def test_two_equal_jobs_of_one_launch_get_two_numbers():
     assert assign_numbers([], [job(-1, "n=1", n=1), job(-1, "+n=1", n=1)]) == [0, 1]
 
 
+def test_a_job_without_a_value_of_a_key_that_came_later_is_the_same_job():
+    known = [job(0, "n=1", "k=null", n=1), job(1, "n=1", "k=2", n=1, k=2)]
+    again = Job("", None, Path(), job(-1, "n=1", "k=null", n=1, k=None), Need())
+    (found,) = without_new_keys(known, [again])
+    assert assign_numbers(known, [found.identity]) == [0]
+
+
+def test_the_first_job_of_a_choice_is_compared_with_no_other_in_a_search():
+    known = [job(0, "algo=ppo", "n=1", n=1, algo="ppo", batch=4096, steps=10)]
+    first = job(-1, "algo=dqn", "n=1", n=1, algo="dqn", batch=256, steps=10)
+    refuse_other_base(known, [first], {"algo", "n"}, ["algo"])
+    with pytest.raises(ConfigError, match="batch: 4096 -> 256"):
+        refuse_other_base(known, [first], {"algo", "n"})
+    same_choice = job(-1, "algo=ppo", "n=2", n=2, algo="ppo", batch=4096, steps=20)
+    with pytest.raises(ConfigError, match="steps: 10 -> 20"):
+        refuse_other_base(known, [first, same_choice], {"algo", "n"}, ["algo"])
+
+
 def test_the_same_overrides_with_another_config_are_refused():
     known = [job(3, "env=hopper", env="hopper", gamma=0.99)]
     with pytest.raises(ConfigError, match=r"(?s)job 3 \(env=hopper\).*gamma: 0.99 -> 0.9"):

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import yaml
 from hydra import compose, initialize_config_dir, main
@@ -163,6 +164,24 @@ def test_a_failed_job_is_a_failed_trial(search):
     assert {trial["error"] for trial in made.trials} == {"", "too far"}
 
 
+def test_a_scalar_of_numpy_is_a_number(search):
+    grid = ("x=1,2", "hydra.sweeper.sampler=grid", "hydra.sweeper.n_trials=2")
+    made = search(*grid, function=lambda cfg: np.float32(cfg.x))
+    assert sorted(trial["value"] for trial in made.trials) == ["1.0", "2.0"]
+
+
+def test_trials_that_fail_alike_do_not_end_a_search(search):
+    def function(cfg):
+        if cfg.x > 5:
+            raise ValueError("too far")
+        return cfg.x
+
+    settings = ("hydra/launcher=walle", "hydra.launcher.cores=[0]", "hydra.launcher.preload=[]")
+    batch = ("hydra.sweeper.sampler=grid", "hydra.sweeper.n_trials=5", "hydra.sweeper.n_jobs=5")
+    made = search("x=6,7,8,9,1", *settings, *batch, function=function)
+    assert sorted(trial["state"] for trial in made.trials) == ["complete", *4 * ["fail"]]
+
+
 def test_a_search_without_a_complete_trial_says_so(search):
     made = search("x=0,1", "hydra.sweeper.n_trials=2", function=lambda cfg: None)
     assert made.code == 1
@@ -191,6 +210,7 @@ def test_trials_run_in_batches(search):
         (["seed=0,1"], "hydra.sweeper.seeds=[1,2,3]"),
         (["x=0,1", "seed=4", "hydra.sweeper.seeds=[1]"], "drop one of the two"),
         (["x=0,1", "hydra.sweeper.pruner=median"], "BasicLauncher cannot stop jobs"),
+        (["x=0,1", "hydra.sweeper.storage=sqlite:///a.db"], "storage=sqlite:///a.db is a URL"),
     ],
 )
 def test_mistakes_are_refused_before_anything_starts(search, arguments, message, tmp_path):

@@ -67,6 +67,8 @@ class Launch:
         self.stop_rule: StopRule | None = None  # set by a sweeper that prunes
         self._task_function = task_function
         self._hydras_sweeper = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
+        if not self._hydras_sweeper and settings.max_failures is None:
+            settings = replace(settings, max_failures=sys.maxsize)  # a search goes on after any
         try:
             self._backend = make_backend(settings)
         except ValueError as error:
@@ -152,7 +154,10 @@ class Launch:
         overrides = [job.overrides for job in wanted]
         swept = planning.swept_keys(self._context, self._config, overrides).union(before.swept)
         if self._manifest is None:  # a later batch is always a part of this sweep
-            planning.refuse_other_base(known, wanted, swept)
+            searched = () if self._hydras_sweeper else swept
+            options = self._context.config_loader.get_group_options
+            groups = [key for key in searched if options(key)]
+            planning.refuse_other_base(known, wanted, swept, groups)
         nums = planning.assign_numbers(known, wanted, first_num)
         jobs = planning.numbered(composed, nums, swept, self._moved_to, resources.gpus)
         recorded = {job.identity.num: job for job in before.jobs}

@@ -329,6 +329,12 @@ def numbered(
                 f"#{num} ({label}) names device={device}, but the launcher hands out the GPUs, and "
                 "a job sees only its own: use device=cuda"
             )
+    for path, job in jobs.items():
+        if outer := next((jobs[str(p)] for p in Path(path).parents if str(p) in jobs), None):
+            raise ConfigError(
+                f"#{job.num} ({job.label}) would write to {job.directory}, inside the directory of "
+                f"#{outer.num} ({outer.label}): give hydra.sweep.subdir=${{hydra.job.num}}"
+            )
     return list(jobs.values())
 
 
@@ -399,9 +405,14 @@ class ChoiceSettings:
 
 
 def without_new_keys(known: Sequence[Identity], jobs: Sequence[Job]) -> list[Job]:
-    """Drops keys with null, [] or {} that no known job has: a later version added them."""
-    old, kept = {path for job in known for path in job.config}, []
+    """Drops keys with null, [] or {} that the known job, or any, lacks: a later version added them.
+
+    The known job is the one with the same overrides.
+    """
+    every, kept = {path for job in known for path in job.config}, []
+    by_overrides = {frozenset(job.overrides): job.config for job in known}
     for job in jobs:
+        old = by_overrides.get(frozenset(job.identity.overrides), every)
         given = job.identity.config.items()
         flat = {k: v for k, v in given if not known or k in old or v not in (None, [], {})}
         identity = job.identity._replace(config=flat, config_hash=config_hash(flat))
@@ -431,12 +442,26 @@ def assign_numbers(
 
 
 def refuse_other_base(
-    known: Sequence[Identity], wanted: Sequence[Identity], swept: Collection[str]
+    known: Sequence[Identity],
+    wanted: Sequence[Identity],
+    swept: Collection[str],
+    groups: Collection[str] = (),
 ) -> None:
     """Raises `ConfigError` if a key that is not swept has changed.
 
-    `swept` names the overrides along which the sweep's jobs differ, now or earlier.
+    `swept` names the overrides along which the sweep's jobs differ, now or earlier. Jobs are
+    compared with those of the same choices of `groups`: a search may ask for the first job of a
+    choice, such as algo=dqn, alone.
     """
+
+    def chosen(job: Identity) -> frozenset[str]:
+        return frozenset(x for x in job.overrides if x.lstrip("+").partition("=")[0] in groups)
+
+    if choices := {chosen(job) for job in wanted} if groups else None:
+        for choice in choices:
+            old, new = ([x for x in jobs if chosen(x) == choice] for jobs in (known, wanted))
+            refuse_other_base(old, new, swept)
+        return
     if not known or not wanted:
         return
     common = [common_part([job.config for job in jobs]) for jobs in (known, wanted)]

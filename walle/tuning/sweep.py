@@ -38,7 +38,7 @@ from walle.launcher.planning import (
     validate,
     written_values,
 )
-from walle.launcher.records import MANIFEST, csv_text, same
+from walle.launcher.records import MANIFEST, csv_text, python_scalar, same
 from walle.system.files import write_atomically
 from walle.system.format import count_text
 from walle.system.identity import Flat, flatten
@@ -95,6 +95,9 @@ class Search:
         self._sweep = Path(str(config.hydra.sweep.dir))  # the launcher may have moved it
         try:
             check_bounds(settings, "hydra.sweeper")
+            if "://" in (settings.storage or ""):
+                storage = f"hydra.sweeper.storage={settings.storage}"
+                refuse(f"{storage} is a URL: a study is in a file, such as study.journal")
             parser = OverridesParser.create(config_loader=context.config_loader)
             choices = ChoiceSettings(context, config, config.hydra.launcher.get("own_settings"))
             space = read_space(settings.params, arguments, parser)
@@ -294,7 +297,7 @@ def job_end(result: JobReturn, sweep: Path) -> JobEnd:
         config.merge_with(result.cfg)  # the directory's name may hold any of the settings
     with hydra_config(config):
         directory = sweep / str(config.hydra.sweep.subdir)
-    value = result._return_value
+    value = python_scalar(result._return_value)
     if result.status == JobStatus.COMPLETED:
         every = OmegaConf.select(result.cfg, "eval.every")
         return JobEnd("completed", value, directory, read_evaluations(directory, every))
