@@ -228,9 +228,14 @@ def _read(file: Path) -> pd.DataFrame:
     return pd.read_csv(file, keep_default_na=False, na_values=[""])  # `null` is a setting's value
 
 
+def _algorithm(name: str) -> str:
+    """`PPO-KL` for `ppo_kl`, and the class alone for `module:Class`."""
+    return name.rpartition(":")[2] if ":" in name else name.upper().replace("_", "-")
+
+
 def _labelled(rows: pd.DataFrame) -> pd.DataFrame:
     """With `task`, `core_h` and `label`: the algorithm, and its settings if several occur."""
-    label = rows["algo"].astype(str).str.upper().str.replace("_", "-")
+    label = rows["algo"].astype(str).map(_algorithm)
     for key in [name for name in map(str, rows) if name not in (*FIRST, *LAST)]:
         varies = rows.groupby("algo")[key].transform("nunique") > 1
         label += (f", {key.split('.')[-1]} " + rows[key].astype(str)).where(varies, "")
