@@ -305,13 +305,13 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
         super().__init__(env)
         space = env.observation_space
         self.observation_space: Any = gym.spaces.flatten_space(space) if rows is None else rows
-        self._parts = [part for _, part in entries(space, space)] if rows is None else []
 
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
             return self.observation_space.pack(observation)
         space = self.env.observation_space
-        for part, (_, value) in zip(self._parts, entries(space, observation), strict=True):
+        parts = zip(entries(space, space), entries(space, observation), strict=True)
+        for (_, part), (_, value) in parts:
             check_part(value, part)
         return gym.spaces.flatten(space, observation)
 
