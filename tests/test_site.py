@@ -85,8 +85,8 @@ def columns(section):
 
 def test_every_column_of_episodes_trace_and_index_is_explained(tmp_path):
     assert set(EPISODE_COLUMNS) == columns("episodes.csv")
-    TraceFile.create(tmp_path / "trace.csv")
-    assert set((tmp_path / "trace.csv").read_text().strip().split(",")) == columns("trace.csv")
+    header = TraceFile.start(tmp_path / "trace.csv").strip()
+    assert set(header.split(",")) == columns("trace.csv")
     job = JobRecord(Identity(0, (), "hash", {}), "0", 1, block=0)
     write_manifest(tmp_path, Manifest((), {}, (job,), ()))
     write_index(tmp_path)

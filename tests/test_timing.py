@@ -50,14 +50,12 @@ def test_spans_join_without_gaps():
 
 def test_a_resumed_trace_keeps_the_spans_before_the_checkpoint(tmp_path):
     path = tmp_path / "trace.csv"
-    TraceFile.create(path)
+    path.write_text(TraceFile.start(path))
     TraceFile(path, "agent", 0).write([Span("a", 0, 10**9), Span("a", 10**9, 3 * 10**9)])
     with path.open("a") as file:
         file.write("agent,a,3.0")  # killed in the middle of a line
-    TraceFile.create(path, 2.5)
-    assert path.read_text().splitlines()[1:] == ["agent,a,0.000000,1.000000"]
-    TraceFile.create(path)
-    assert len(path.read_text().splitlines()) == 1
+    assert TraceFile.start(path, 2.5).splitlines()[1:] == ["agent,a,0.000000,1.000000"]
+    assert len(TraceFile.start(path).splitlines()) == 1
 
 
 def test_other_is_required():

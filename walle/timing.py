@@ -140,16 +140,14 @@ class TraceFile:
         self._file, self._process, self._zero_ns = path, process, zero_ns
 
     @staticmethod
-    def create(path: Path, earlier_s: float = 0.0) -> None:
-        """Creates the file; an existing one keeps its spans of the run's first `earlier_s`."""
+    def start(path: Path, earlier_s: float = 0.0) -> str:
+        """The file's content at the start: its header and the spans of the first `earlier_s`."""
         kept = ["process,section,start_s,end_s\n"]
         if earlier_s and path.exists():
             with path.open() as file:
                 rows = (row for row in islice(file, 1, None) if row.endswith("\n"))
                 kept += [row for row in rows if float(row.rsplit(",", 1)[1]) <= earlier_s]
-        part = path.with_name(f".{path.name}.part")
-        part.write_text("".join(kept))
-        part.replace(path)
+        return "".join(kept)
 
     def write(self, spans: list[Span]) -> None:
         """Appends a row for each span, in one write."""

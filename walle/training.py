@@ -53,6 +53,7 @@ from walle.sampling.sampler_process import SamplerTask
 from walle.sampling.sampling import EventLog, Patience, Sampling
 from walle.sampling.slots import RolloutShape, check_memory
 from walle.streams import kept_globals
+from walle.system.files import write_atomically
 from walle.system.forkserver import end_orphans
 from walle.system.format import count_text, return_text
 from walle.system.locks import run_directory
@@ -273,7 +274,8 @@ class Training:
                 stack.callback(learners.close)
             trace = self.directory / "trace.csv" if config.trace else None
             if trace:
-                TraceFile.create(trace, self.resumed["recorder"]["wall_s"] if self.resumed else 0.0)
+                earlier_s = self.resumed["recorder"]["wall_s"] if self.resumed else 0.0
+                write_atomically(trace, TraceFile.start(trace, earlier_s))
 
             sampling = self._make_sampling(signals, learners, trace)
             stack.callback(sampling.close)

@@ -21,6 +21,14 @@ def policy(trained):
     return lambda name: walle.load(trained(name), "last", trust=True)
 
 
+def within(policy, bounds):
+    """The policy with other bounds of its actions."""
+    return walle.Policy(
+        policy.network, policy.snapshot, policy.obs_clip, policy.spec,
+        policy.spaces._replace(action=bounds), policy.origin,
+    )  # fmt: skip
+
+
 def module_graph(policy):
     """The function that is exported, before it is."""
     acting = ActingModule(policy)
@@ -99,12 +107,7 @@ def test_a_first_action_is_added(policy):
 
 
 def test_the_tolerance_is_a_share_of_large_actions(policy):
-    found = policy("ppo")
-    bounds = gym.spaces.Box(-1000, 1000, (1,), np.float32)
-    found = walle.Policy(
-        found.network, found.snapshot, found.obs_clip, found.spec,
-        found.spaces._replace(action=bounds), found.origin,
-    )  # fmt: skip
+    found = within(policy("ppo"), gym.spaces.Box(-1000, 1000, (1,), np.float32))
     right = module_graph(found)
     assert difference(found, right) <= 1e-6
     largest = abs(right(np.full((1, 3), 9, np.float32), None)[0]).max()
@@ -116,12 +119,7 @@ def test_the_tolerance_is_a_share_of_large_actions(policy):
 
 
 def test_actions_in_half_precision_are_exported(policy, tmp_path):
-    found = policy("ppo")
-    bounds = gym.spaces.Box(-1, 2, (1,), np.float16)
-    found = walle.Policy(
-        found.network, found.snapshot, found.obs_clip, found.spec,
-        found.spaces._replace(action=bounds), found.origin,
-    )  # fmt: skip
+    found = within(policy("ppo"), gym.spaces.Box(-1, 2, (1,), np.float16))
     action = found.act(np.zeros((1, found.obs_dim), np.float32))[0]
     assert action.dtype == np.float16
     # Half of the distance between two numbers from 1 to 2.

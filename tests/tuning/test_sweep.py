@@ -138,6 +138,18 @@ def test_a_search_goes_on_where_it_ended(search):
     assert third.code == 0
 
 
+def test_a_search_continues_with_the_first_trial_of_another_choice(search, tmp_path):
+    sets_n = "# @package _global_\nn: 7\ngroup: {height: 1, width: 2}\n"
+    settings = ("group=a,c", "hydra/launcher=walle", "hydra.launcher.cores=[0]")
+    resumed = ("hydra.launcher.preload=[]", "hydra.launcher.resume=true")
+    for n_trials in (1, 2):
+        (tmp_path / "group" / "c.yaml").write_text(sets_n)
+        grid = ("hydra.sweeper.sampler=grid", f"hydra.sweeper.n_trials={n_trials}")
+        made = search(*settings, *resumed, *grid)
+        assert made.code == 0, made.said.err
+    assert sorted(trial["group"] for trial in made.trials) == ["a", "c"]
+
+
 def test_the_table_counts_evaluations_without_a_pruner(search, tmp_path):
     def function(cfg):
         directory = Path(HydraConfig.get().runtime.output_dir)

@@ -198,13 +198,14 @@ class Agent:
         with self.timer.section("evaluate"), self.sampling.busy(), suppress(Interrupted):
             self._is_unfinished = True
             self.recorder.progress.look(self.env_steps)
-            snapshot, stepped = self.algorithm.snapshot(), [0.0]
+            snapshot, stepped_at = self.algorithm.snapshot(), 0.0
 
             def interrupted() -> bool:  # called before every step
-                stepped[0] = time.monotonic()
+                nonlocal stepped_at
+                stepped_at = time.monotonic()
                 return signals.arrived()
 
-            watched = self.watchdog.over("the evaluation has made no step for", lambda: stepped[0])
+            watched = self.watchdog.over("the evaluation has made no step for", lambda: stepped_at)
             with signals.breaking_off(), watched:
                 evaluation = self.evaluator.evaluate(snapshot, self._evaluations, interrupted)
             if evaluation is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import cached_property
 from typing import Any
 
 import gymnasium as gym
@@ -306,12 +307,16 @@ class _Flattened(gym.ObservationWrapper[Any, Any, Any]):
         space = env.observation_space
         self.observation_space: Any = gym.spaces.flatten_space(space) if rows is None else rows
 
+    @cached_property  # pickles of earlier versions lack it
+    def _parts(self) -> list[gym.Space[Any]]:
+        space = self.env.observation_space
+        return [part for _, part in entries(space, space)]
+
     def observation(self, observation: Any) -> Any:
         if isinstance(self.observation_space, ObservationRows):
             return self.observation_space.pack(observation)
         space = self.env.observation_space
-        parts = zip(entries(space, space), entries(space, observation), strict=True)
-        for (_, part), (_, value) in parts:
+        for part, (_, value) in zip(self._parts, entries(space, observation), strict=True):
             check_part(value, part)
         return gym.spaces.flatten(space, observation)
 

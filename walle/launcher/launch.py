@@ -67,8 +67,9 @@ class Launch:
         self.stop_rule: StopRule | None = None  # set by a sweeper that prunes
         self._task_function = task_function
         self._hydras_sweeper = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
+        # To a search failures are results too: it continues however many there are.
         if not self._hydras_sweeper and settings.max_failures is None:
-            settings = replace(settings, max_failures=sys.maxsize)  # a search goes on after any
+            settings = replace(settings, max_failures=sys.maxsize)
         try:
             self._backend = make_backend(settings)
         except ValueError as error:
@@ -154,9 +155,8 @@ class Launch:
         overrides = [job.overrides for job in wanted]
         swept = planning.swept_keys(self._context, self._config, overrides).union(before.swept)
         if self._manifest is None:  # a later batch is always a part of this sweep
-            searched = () if self._hydras_sweeper else swept
             options = self._context.config_loader.get_group_options
-            groups = [key for key in searched if options(key)]
+            groups = [] if self._hydras_sweeper else [key for key in swept if options(key)]
             planning.refuse_other_base(known, wanted, swept, groups)
         nums = planning.assign_numbers(known, wanted, first_num)
         jobs = planning.numbered(composed, nums, swept, self._moved_to, resources.gpus)

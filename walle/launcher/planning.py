@@ -457,22 +457,19 @@ def refuse_other_base(
     def chosen(job: Identity) -> frozenset[str]:
         return frozenset(x for x in job.overrides if x.lstrip("+").partition("=")[0] in groups)
 
-    if choices := {chosen(job) for job in wanted} if groups else None:
-        for choice in choices:
-            old, new = ([x for x in jobs if chosen(x) == choice] for jobs in (known, wanted))
-            refuse_other_base(old, new, swept)
-        return
-    if not known or not wanted:
-        return
-    common = [common_part([job.config for job in jobs]) for jobs in (known, wanted)]
-    paths = {path for job in [*known, *wanted] for path in job.config}
-    # A swept key, every key of a swept group, and what follows from one of them may change.
-    fixed = {path for path in paths if not any(f"{path}.".startswith(f"{key}.") for key in swept)}
-    for jobs, part in zip((known, wanted), common, strict=True):
-        fixed -= {path for job in jobs for path in job.config} - part.keys()
-    before, after = ({path: part[path] for path in part if path in fixed} for part in common)
-    if not same(before, after):
-        raise config_changed(before, after, "the sweep")
+    for choice in {chosen(job) for job in wanted}:
+        parts = [[job for job in jobs if chosen(job) == choice] for jobs in (known, wanted)]
+        if not parts[0]:
+            continue
+        common = [common_part([job.config for job in jobs]) for jobs in parts]
+        paths = {path for jobs in parts for job in jobs for path in job.config}
+        # A swept key, every key of a swept group, and what follows from one of them may change.
+        fixed = {x for x in paths if not any(f"{x}.".startswith(f"{key}.") for key in swept)}
+        for jobs, part in zip(parts, common, strict=True):
+            fixed -= {path for job in jobs for path in job.config} - part.keys()
+        before, after = ({path: part[path] for path in part if path in fixed} for part in common)
+        if not same(before, after):
+            raise config_changed(before, after, "the sweep")
 
 
 def config_changed(before: Flat, after: Flat, what: str) -> ConfigError:
