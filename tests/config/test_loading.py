@@ -100,7 +100,7 @@ def test_slow_passes_its_step_on():
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000: .* never learn; use more"),
         (
             ["algo=xqc", "total_steps=300", "algo.learning_starts=100", "algo.policy_delay=500"],
-            r"updates_per_step=1.0 .*_delay=500: .* never learn; .*_starts or algo.policy_delay$",
+            r"updates_per_step=2.0 .*_delay=500: .* never learn; .*_starts or algo.policy_delay$",
         ),
         (
             ["algo=sac", "total_steps=6000", "algo.updates_per_step=1e-4"],
