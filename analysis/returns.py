@@ -96,8 +96,9 @@ def study(
                 raise BadInputError(f"-y {y}: no numbers are in this column; name another")
             mine = _lines(runs, key, frame, column, y, iqm=iqm)
             if not mine:
-                lacking = "not every lane has" if y == scores.TRAINING else "no run has"
-                why = f": {lacking} ended an {ended} yet" if "return" in y or "length" in y else ""
+                why = f": no run has ended an {ended} yet" if "return" in y or "length" in y else ""
+                if y == scores.TRAINING:
+                    why = ": too few episodes have ended; type -y eval or -y return_mean"
                 raise BadInputError(f"{y} is empty in every run{why}")
             lines += mine
     tasks = list(dict.fromkeys(line.task for line in lines))

@@ -394,8 +394,13 @@ class Sweep:
 
     @property
     def evaluations(self) -> pd.DataFrame:
-        """One row per evaluation (eval.csv)."""
-        return self.table("eval")
+        """One row per evaluation (eval.csv) with a return."""
+        frame = self.table("eval")
+        if len(frame) and (lacking := frame["return_mean"].isna()).any():
+            text = counted(int(lacking.sum()), "evaluation")
+            self.note(f"{text} left out: a reward in it was no finite number")
+            return frame[~lacking]
+        return frame
 
     @property
     def trace(self) -> pd.DataFrame:
@@ -515,6 +520,7 @@ def load(*paths: str | Path) -> Sweep:
     runs: list[Run] = []
     left_out: list[LeftOut] = []
     notes: list[str] = []
+    known: set[Path] = set()
     for root in roots:
         jobs: Any = []  # those of the launcher's manifest that have a directory
         try:
@@ -532,6 +538,9 @@ def load(*paths: str | Path) -> Sweep:
         if missing:
             notes.append(f"{len(missing)} of {len(jobs)} jobs not started yet: {listed(missing)}")
         for path in find_runs(root):
+            if path.resolve() in known:  # a sweep, and a run of it too
+                continue
+            known.add(path.resolve())
             inside = path.relative_to(root).as_posix()
             label = root.resolve().name if inside == "." else inside
             if len(roots) > 1:

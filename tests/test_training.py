@@ -200,10 +200,19 @@ def test_the_evaluation_comes_first_in_what_a_run_tells():
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("eval", 500.0), ("best", 501.0), ("return", 58.0), ("steps_per_s", 250.0), ("wall_s", 4.0)],
+    [("eval", 500.0), ("best", 501.0), ("return", 58.0), ("steps_per_s", 300.0), ("wall_s", 4.0)],
 )
 def test_a_sweeper_gets_what_objective_names(name, expected):
-    assert RunResult(500.0, 501.0, 58.0, 1000, 4.0, None).objective(name) == expected
+    result = RunResult(500.0, 501.0, 58.0, 1000, 4.0, None, steps_per_s=300.0)
+    assert result.objective(name) == expected
+
+
+def test_settings_that_a_script_changes_are_checked(tmp_path):
+    config = compose(["env=cartpole"])
+    config.total_steps = -5
+    with pytest.raises(ConfigError, match=r"total_steps=-5 must be positive"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_evaluations_a_sweeper_gets_the_episodes_mean():

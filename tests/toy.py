@@ -302,6 +302,7 @@ class Rude(gym.Env):
         }
         obs = observations.get(self._how, np.zeros(2, np.float32))
         rewards = {"array reward": np.ones(2), "no reward": None, "complex reward": wave[1]}
+        rewards["infinite reward"] = np.inf
         reward = rewards.get(self._how, 1.0)
         return obs, reward, False, False, {}
 

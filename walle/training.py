@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
+from omegaconf import OmegaConf
 
 from walle import algos
 from walle.agent import checkpoint
@@ -37,7 +38,7 @@ from walle.agent.recorder import EpisodeTracker, Progress, Recorder
 from walle.agent.run_directory import Status, set_aside_previous, write_provenance
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm, Problem
-from walle.config.loading import config_hash, with_variables, without_removed
+from walle.config.loading import config_hash, validate, with_variables, without_removed
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -97,6 +98,7 @@ def train(
     """
     if not isinstance(config, Config):
         raise ConfigError(f"config={config!r}: give the result of walle.compose([...])")
+    validate(OmegaConf.create(asdict(config)), os.sep)  # a script may have changed it
     # Absolute, because an environment may change the working directory.
     directory, settings, changed = Path(directory).absolute(), asdict(config), False
     if config.sampler.name == "process" or config.learners > 1:
@@ -144,6 +146,7 @@ def train(
             training.news.append(f"the files of the earlier run here are in {shelf}")
         again = (resumed is not None or replaced) and not launched
         differ = not environment.env.exact or config.sampler.lag.free_running
+        differ |= config.learner.threads > 1 or config.device != "cpu"
         more = {"bits_may_differ": differ, "parent": about}
         write_provenance(directory, settings, list(overrides), resumed=resumed is not None, **more)
         hash_ = identity or config_hash(config)
@@ -290,6 +293,8 @@ class Training:
             news = self.news
             if self.resumed:
                 news = schedule_change(self.resumed["config"], config, problem.action_space)
+                if config.sampler.lag.free_running:
+                    news.append("free-running: numbers differ from those of a run without a stop")
             else:
                 news += warnings(config, problem.longest_episode, env, problem.action_space)
                 for name in self.environment.unseen:
@@ -307,7 +312,9 @@ class Training:
             tracker = agent.recorder.tracker
             means = agent.recorder.eval_mean, agent.best, tracker.return_mean
             counts = agent.env_steps, timer.wall_s
-            return RunResult(*means, *counts, signals.received, stopped_by, tracker.faults)
+            whole = agent.env_steps / timer.wall_s  # a single round, which also compiled
+            speed = agent.recorder.speed.means().get("env_steps_per_s", whole)
+            return RunResult(*means, *counts, signals.received, stopped_by, tracker.faults, speed)
 
     def _make_sampling(
         self, signals: Signals, learners: Learners | None, trace: Path | None
@@ -564,6 +571,8 @@ class RunResult(NamedTuple):
         signal: number of the signal that interrupted the run; None without a signal.
         stopped_by: the callback that stopped the run; None without one.
         faults: steps of the environment that `env.on_error=reset` replaced.
+        steps_per_s: environment steps a second since the start or resume, over the rounds that
+            did not compile.
     """
 
     eval_mean: float | None
@@ -574,6 +583,7 @@ class RunResult(NamedTuple):
     signal: int | None
     stopped_by: str | None = None
     faults: int = 0
+    steps_per_s: float = 0.0
 
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""
@@ -588,7 +598,6 @@ class RunResult(NamedTuple):
 
     def objective(self, name: str) -> float | None:
         """The number that the setting `objective` names, for a sweep's optimizer."""
-        steps_per_s = self.env_steps / self.wall_s if self.wall_s else None
         by_eval = self.return_mean if self.eval_mean is None else self.eval_mean
         by_name = {"eval": by_eval, "best": self.best, "return": self.return_mean}
-        return {**by_name, "steps_per_s": steps_per_s, "wall_s": self.wall_s}[name]
+        return {**by_name, "steps_per_s": self.steps_per_s, "wall_s": self.wall_s}[name]

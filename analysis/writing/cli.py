@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.runs import BadInputError, Sweep, fingerprint, load
+from walle.analysis.runs import BadInputError, Sweep, fingerprint, is_run, load
 from walle.analysis.writing import sentences
 from walle.analysis.writing.format import counted, listed
 from walle.system.files import write_atomically
@@ -24,6 +24,9 @@ from walle.system.signals import standard_output
 FORMATS = (".png", ".svg", ".pdf")
 # Figures of the same data are the same bytes.
 UNDATED: dict[str, Any] = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+TABLES = ("iterations", "episodes", "timing", "eval", "trace")
+OF_RUNS = (*(f"{name}.csv" for name in TABLES), "run.json", "status.json")
+OF_SWEEPS = ("index.csv", "manifest.json")
 PAPER = "draw the papers' own points too"
 LOG = "use logarithmic axes"
 COMPILING = "count the compiler's time on the wall clock too"
@@ -148,9 +151,9 @@ def command(
             style.finish(result.figure, args.title)
             path = args.output or sweep.paths[0] / f"figures/{file}.png"
             numbers = args.csv or path.with_suffix(".csv")
-            more = []
-            if result.perfetto:
-                beside = args.json or path.with_suffix(".json")
+            beside, more = args.json or path.with_suffix(".json") if result.perfetto else None, []
+            refuse_own(path, numbers, *([beside] if beside else []))
+            if result.perfetto and beside:
                 write_text(beside, result.perfetto())
                 more = [f"Perfetto trace: {beside}"]
             with _written(path):
@@ -191,9 +194,21 @@ def open_viewer(args: argparse.Namespace, name: str, address: str) -> None:
 def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *, name: str) -> None:
     """Writes a page called `name`, and beside it a table with a row per run; prints their paths."""
     runs = args.csv or path.with_suffix(".csv")
+    refuse_own(path, runs)
     write_text(path, text)
     write_text(runs, sweep.summary().to_csv(index=False))
     print(f"{name}: {path}\n{'runs:':{len(name) + 1}} {runs}")
+
+
+def refuse_own(*paths: Path) -> None:
+    """Raises BadInputError for a file that a run or a sweep wrote, such as RUN/eval.csv."""
+    for path in paths:
+        names = OF_RUNS if is_run(path.parent) else OF_SWEEPS
+        if path.name in names and path.exists():
+            raise BadInputError(
+                f"{path} is a file of a run or a sweep, and would be replaced: give another name "
+                "with -o or --csv"
+            )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -208,6 +223,7 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def _written(path: Path) -> Iterator[None]:
     """Makes the folders above a file, and reports an error of writing it as bad input."""
+    refuse_own(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield

@@ -5,6 +5,7 @@ from tests.conftest import read
 from walle.agent import evaluation
 from walle.agent.evaluation import Evaluator
 from walle.envs import EnvSpec
+from walle.errors import RolloutError
 from walle.nets.features import GRU
 from walle.nets.policies import CategoricalPolicy, FeaturePolicy
 from walle.types import PolicySnapshot
@@ -17,8 +18,8 @@ def evaluate():
     vector = policy.init(torch.Generator().manual_seed(0))
     snapshot = PolicySnapshot(0, torch.cat((vector, torch.zeros(2), torch.ones(2))).numpy())
 
-    def _evaluate(interrupted, **spec):
-        env = EnvSpec("tests.toy:Rude-v0", {"how": "well"}, **spec)
+    def _evaluate(interrupted, how="well", **spec):
+        env = EnvSpec("tests.toy:Rude-v0", {"how": how}, **spec)
         evaluator = Evaluator(env, policy, None, episodes=2, seed=0)
         return evaluator.evaluate(snapshot, 0, interrupted)
 
@@ -52,6 +53,11 @@ def test_every_evaluation_begins_with_an_empty_memory():
     for number in range(2):
         evaluator.evaluate(snapshot, number, lambda: False)
     assert [state.any() for state in states] == 2 * [False, *5 * [True]]
+
+
+def test_a_return_that_is_no_finite_number_is_refused(evaluate):
+    with pytest.raises(RolloutError, match=r"episode 0 of an evaluation returned inf, .* mask it"):
+        evaluate(lambda: False, how="infinite reward", episode_limit=3)
 
 
 def test_an_evaluation_can_be_interrupted(evaluate):

@@ -224,7 +224,7 @@ def test_the_baseline_counts_identical_runs_once(tmp_path: Path, tasks_sweep: Pa
 def test_no_episode_has_ended(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=1)])
     (root / "0" / "episodes.csv").unlink()
-    with pytest.raises(BadInputError, match="not every lane has ended an episode yet"):
+    with pytest.raises(BadInputError, match="too few episodes have ended; type -y eval or"):
         returns.study(load(root))
 
 

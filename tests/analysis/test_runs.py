@@ -51,6 +51,23 @@ def test_two_sweeps_differ_in_the_key_sweep(tmp_path: Path) -> None:
     assert sweep.name == "a + b"
 
 
+def test_a_run_of_a_sweep_counts_once(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "a", [Job(seed=0), Job(seed=1)])
+    for paths in ((sweep, sweep / "1"), (sweep / "1", sweep), (sweep, sweep)):
+        assert len(load(*paths).runs) == 2
+    assert load(sweep, sweep / "1").iterations["run"].nunique() == 2
+
+
+def test_an_evaluation_without_a_return_is_left_out(tmp_path: Path) -> None:
+    sweep = write_sweep(tmp_path / "a", [Job(seed=0), Job(seed=1)])
+    for run, last in (("0", "5.0"), ("1", "")):
+        text = f"env_steps,wall_s,episodes,return_mean\n100,1.0,2,3.0\n200,2.0,2,{last}\n"
+        (sweep / run / "eval.csv").write_text(text)
+    loaded = load(sweep)
+    assert loaded.evaluations["return_mean"].tolist() == [3.0, 5.0, 3.0]
+    assert "1 evaluation left out: a reward in it was no finite number" in loaded.notes
+
+
 def test_no_sweep_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInputError, match=r"no sweep under .*multirun: start one with"):

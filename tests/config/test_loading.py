@@ -111,7 +111,7 @@ def test_slow_passes_its_step_on():
         (["algo=dqn", "env=cartpole", "net.scale=state"], r"algo=dqn, which has another kind of p"),
         (
             ["algo=a3c", "sampler=serial"],
-            r"algo=a3c cannot run with sampler=serial: .* use algo=a2c; use sampler.max_lag=null$",
+            r"algo=a3c cannot run with sampler=serial: .*; use sampler=process with sampler.max",
         ),
         (["algo=ddpg", "algo.exploration=0"], r"exploration=0.0 must be positive: without noise"),
         (

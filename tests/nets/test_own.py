@@ -273,6 +273,10 @@ def test_a_net_that_fits(cls):
             changed(__call__=lambda self, p, x: x @ p["weight"].T - x.mean()),
             r"features of an observation change with the rest of its batch",
         ),
+        (
+            changed(__call__=lambda self, p, x: x.clamp_(-1, 1) @ p["weight"].T),
+            r"it changes its observations in place; write to a new tensor",
+        ),
         (module(nn.BatchNorm1d(4)), r"change with the rest of its batch .* use LayerNorm"),
         (module(nn.Dropout(0.5)), r"or from call to call"),
         (module(nn.Linear(4, 7)), r"it returns \(4, 7\) of torch.float32, but features=4"),

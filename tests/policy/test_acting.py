@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -45,6 +48,17 @@ def alone(policy, seed):
         total, length, ended = total + reward, length + 1, terminated or truncated
     env.close()
     return total, length
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_it_can_be_sent_to_another_process(policy, name):
+    found = policy(name)
+    env = found.env()
+    obs, state = env.reset(seed=0)[0], found.initial_state()
+    env.close()
+    for each in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found)):
+        for mine, theirs in zip(each.act(obs, state), found.act(obs, state), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("name", ["mujoco", "robot", "discrete", "ppo"])

@@ -68,6 +68,19 @@ def test_a_gymnasium_task_is_drawn(policy, tmp_path, ending):
     assert path.stat().st_size <= BYTES_PER_S * (SHORT_S if ending == ".gif" else seconds)
 
 
+def test_a_speed_of_drawing_that_is_not_known_is_30(policy, tmp_path, monkeypatch):
+    found = policy("ppo")
+    make = found.env
+
+    def env(*arguments):
+        made = make(*arguments)
+        made.unwrapped.metadata = made.metadata | {"render_fps": None}
+        return made
+
+    monkeypatch.setattr(found, "env", env)
+    assert film([found]).fps == 30
+
+
 @pytest.mark.parametrize("name", ["mujoco", "robot"])
 def test_mujoco_is_drawn_off_screen(policy, tmp_path, name, monkeypatch):
     monkeypatch.setattr(video, "LONGEST", 12)

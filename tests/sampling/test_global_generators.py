@@ -58,8 +58,10 @@ def test_samplers_draw_different_numbers_and_the_same_again(run, one, other, beg
 
 
 def test_other_environments_are_not_said_to_differ(run):
-    _, directory = run("env=cartpole", "total_steps=256")
-    assert json.loads((directory / "run.json").read_text())["bits_may_differ"] is False
+    for threads in (1, 2):
+        _, directory = run("env=cartpole", "total_steps=256", f"learner.threads={threads}")
+        differ = json.loads((directory / "run.json").read_text())["bits_may_differ"]
+        assert differ is (threads > 1)
 
 
 def test_a_line_says_once_that_results_depend_on_the_samplers(run, capsys):

@@ -136,7 +136,8 @@ class Agent:
             for rollout in round_.dropped or ():
                 self.algorithm.skip(rollout)
             metrics = self.algorithm.update(round_.rollout._replace(lag=lag))
-        self._is_long = self.timer.switch("other") - start_ns > 1e9
+        took_ns, learned = self.timer.switch("other") - start_ns, metrics.get("gradient_steps", 1)
+        self._is_long = took_ns > 1e9 or not learned  # the first gradient steps may take long
         if self.quota is not None:
             self.quota.observe(round_.rollout)
         self.env_steps += round_.rollout.env_steps

@@ -9,6 +9,7 @@ import numpy as np
 
 from walle.envs import EnvSpec, Lanes, make_lanes
 from walle.envs.lanes import restart, unusable
+from walle.errors import RolloutError
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed, kept_globals, seed_globals
@@ -119,7 +120,7 @@ def run_episodes(
 
     `seeds` is None if the lanes take no new seeds. `act` maps raw observations [L, O] to actions
     [L, *A]; `interrupted` is called before every step. Episodes end before a faulty step.
-    `info` is the lanes' `EnvSpec.info`.
+    `info` is the lanes' `EnvSpec.info`. Raises RolloutError for a return that is not finite.
     """
     n, dtype = len(lanes), layout_of(lanes.observation_space).dtype
     obs = lanes.reset(seeds)
@@ -143,6 +144,13 @@ def run_episodes(
             last[running] = step.info[running]
             total += np.where(running[:, None], step.info, 0)
         running &= ~(step.terminated | step.truncated)
+    if not np.isfinite(returns).all():
+        lane = int(np.argmin(np.isfinite(returns)))
+        raise RolloutError(
+            f"episode {lane} of an evaluation returned {returns[lane]}, as a reward was not "
+            "finite: clip or mask it in the environment, or lower algo.learning_rate if the policy "
+            "has diverged"
+        )
     steps = np.maximum(lengths, 1)
     columns = zip(map(InfoColumn.of, info), last.T, total.T, strict=True)
     values = [(column.column, column.value(x, y, steps).tolist()) for column, x, y in columns]

@@ -17,7 +17,7 @@ import numpy as np
 from walle.agent.csv_file import CsvFile, Row, Value
 from walle.agent.evaluation import Evaluation, means
 from walle.agent.run_directory import add_nodes
-from walle.agent.sinks import Sink
+from walle.agent.sinks import Sink, Speed
 from walle.algos.episodes import LaneReturns
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Event, NodesInUse
@@ -167,7 +167,7 @@ class Recorder:
 
     def __post_init__(self, earlier: Mapping[str, Any] | None) -> None:
         """Creates the files, or continues those of the earlier process."""
-        self.say = self.progress.say
+        self.say, self.speed = self.progress.say, Speed()
         episodes = self._episode_columns = (*EPISODE_COLUMNS, *self.tracker.recent_info)
         columns = {"iterations": None, "episodes": episodes, "timing": None, "eval": None}
         lengths = earlier["lengths"] if earlier else {}
@@ -258,6 +258,7 @@ class Recorder:
         )
         if self.trace:
             self.trace.write(spans)
+        self.speed.add(row)
         for sink in self.sinks:
             sink.iteration(row, info)
         spent = {"start-up": seconds["other"]} if seconds["compile"] else {}

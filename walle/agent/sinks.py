@@ -242,8 +242,8 @@ class WandbSink(Sink):
         """Logs the rows and videos up to the checkpoint `resumed` into a new W&B run."""
         entries: list[tuple[float, Callable[[], None]]] = [
             (int(path.stem), partial(self.video, int(path.stem), path))
-            for path in (directory / "videos").glob("[0-9]*")
-            if int(path.stem) <= resumed["env_steps"]
+            for path in (directory / "videos").glob("*")
+            if path.stem.isdecimal() and int(path.stem) <= resumed["env_steps"]
         ]
         info = [f"{name}_mean" for name in read_status(directory).get("info") or ()]
         iteration = partial(self.iteration, info=info)

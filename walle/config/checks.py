@@ -103,7 +103,9 @@ def _check_machine(config: Config) -> None:
     threads, cores = config.learner.threads, os.cpu_count() or 1
     cores = min(cores, core_quota() or cores)
     if threads > cores:
-        raise ConfigError(f"learner.threads={threads} is more than this machine's {cores} cores")
+        raise ConfigError(
+            f"learner.threads={threads} is more than this machine's cores: use at most {cores}"
+        )
     import torch
 
     device = config.device
@@ -296,9 +298,10 @@ def check_allowed(algorithm: str, mode: str) -> None:
     capabilities = algos.load(algorithm).capabilities
     if mode not in capabilities.modes:
         fixes = " or ".join(_MODE_FIXES[name] for name in capabilities.modes)
+        beside = "sampler=process with " if mode == "serial" else ""
         raise ConfigError(
             f"algo={algorithm} cannot run with {_MODE_FIXES[mode]}: {capabilities.reason}; "
-            f"use {fixes}"
+            f"use {beside}{fixes}"
         )
 
 

@@ -68,8 +68,8 @@ def compose(overrides: Sequence[str] = (), config_name: str = "config") -> Confi
     with initialize_config_dir(str(config_directory()), version_base="1.3"):
         try:
             composed = hydra_compose(config_name, overrides=list(overrides))
-        except HydraException as error:
-            raise ConfigError(explain(error)) from error
+        except (HydraException, ValueError) as error:  # ValueError: algo=null
+            raise ConfigError(explain(error) or str(error)) from error
     for word in overrides:
         key = word.lstrip("+").partition("=")[0]
         if key.startswith("hydra.") and key != "hydra.searchpath":

@@ -193,8 +193,10 @@ def check_net(factory: OwnFactory, space: Box) -> None:
 
     def features(rows: Tensor) -> Tensor:
         learned = {name: value.clone().requires_grad_() for name, value in params.items()}
-        shape = tuple(rows.shape)
+        shape, before = tuple(rows.shape), rows.clone()
         output = tried(f"for observations of shape {shape} it", lambda: net(learned, rows))
+        if not torch.equal(rows, before):  # learning needs them again
+            raise refusal("it changes its observations in place; write to a new tensor")
         promised, is_tensor = (*shape[:-1], net.features), isinstance(output, Tensor)
         if not is_tensor or tuple(output.shape) != promised or output.dtype != torch.float32:
             type_name = type(output).__name__

@@ -95,6 +95,15 @@ class Policy:
             spaces.observation.offset = spec.offset
         self._actor, self._rows = self.actor(1), 1
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the actor, which cannot be pickled."""
+        return {name: value for name, value in vars(self).items() if name != "_actor"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Makes the actor again."""
+        vars(self).update(state)
+        self._actor = self.actor(self._rows)
+
     def __repr__(self) -> str:
         """The algorithm, the environment, the steps and the file, in one line."""
         file, algorithm, steps, _ = self.origin

@@ -106,7 +106,7 @@ def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
         return
     import mujoco.viewer
 
-    step_s = policy.spec.frame_skip / env.metadata.get("render_fps", 30)
+    step_s = policy.spec.frame_skip / (env.metadata.get("render_fps") or 30)
     with closing(env), mujoco.viewer.launch_passive(inner.model, inner.data) as viewer:
         for number in count():
             next_at = time.monotonic()
@@ -145,7 +145,7 @@ def film(
     width = _WIDTHS.get(columns, 160)
     size = (width, width * 3 // 4)
     envs = [_drawn_env(policy, size) for policy in policies]
-    pace = envs[0].metadata.get("render_fps", MOST_FPS) / policies[0].spec.frame_skip
+    pace = (envs[0].metadata.get("render_fps") or MOST_FPS) / policies[0].spec.frame_skip
     every, steps = math.ceil(pace / most_fps), most_steps or LONGEST
     captions = [*labels, *[""] * (len(policies) - len(labels))]
 

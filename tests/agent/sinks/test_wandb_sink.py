@@ -188,3 +188,17 @@ def test_an_offline_run_that_was_resumed_twice_is_one_run_without_a_gap_or_a_rep
     walls = [row["time/wall_s"] for row in rows if "time/wall_s" in row]
     assert walls == [0, 0, 2, 3, 3]  # the rows up to the checkpoints, then those of the next run
     assert len(list(directory.glob("attempts/*/offline-run-*"))) == 2
+
+
+def test_only_videos_of_the_run_are_logged_again(directory, monkeypatch):
+    wandb = pytest.importorskip("wandb")
+    made = SimpleNamespace(id="abc", offline=True, define_metric=lambda *_, **__: None)
+    monkeypatch.setattr(wandb, "init", lambda **_: made)
+    (sink,) = make_sinks(["wandb"], directory, CONFIG, OPTIONS)
+    (directory / "videos").mkdir()
+    for name in ("100.mp4", "100 copy.mp4", "200-best.mp4", "300.mp4"):
+        (directory / "videos" / name).touch()
+    again = []
+    monkeypatch.setattr(sink, "video", lambda steps, path: again.append((steps, path.name)))
+    sink.repeat(directory, {"env_steps": 200, "recorder": {"lengths": {}}})
+    assert again == [(100, "100.mp4")]

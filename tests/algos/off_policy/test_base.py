@@ -6,6 +6,7 @@ from tests.algos.on_policy.test_ppo import trained
 from tests.conftest import read
 from tests.test_training import learned
 from walle.agent import checkpoint
+from walle.agent.agent import Agent
 from walle.agent.checkpoint import ReplayFiles
 from walle.algos.off_policy.base import _steps_of, due_blocks
 from walle.config import compose
@@ -111,6 +112,19 @@ def test_nothing_is_learned_before_the_start(run):
     rows = read(run("algo=sac", "env=pendulum", "sampler.n=1") / "iterations.csv")
     assert [row["gradient_steps"] for row in rows] == ["0", "0", "44", "48", "48"]
     assert [row["critic_loss"] == "" for row in rows] == [True, True, False, False, False]
+
+
+def test_a_signal_may_break_off_the_first_gradient_steps(run, monkeypatch):
+    long, iterate = [], Agent._iterate
+
+    def noted(agent, *arguments):
+        long.append(agent._is_long)
+        iterate(agent, *arguments)
+
+    monkeypatch.setattr(Agent, "_iterate", noted)
+    rounds = ("batch_size=60", "total_steps=240", "algo.learning_starts=120")
+    run("algo=sac", "env=pendulum", *rounds, "algo.updates_per_step=0.1")
+    assert long == [True, True, True, False]
 
 
 @pytest.mark.parametrize("name", NAMES[:3])

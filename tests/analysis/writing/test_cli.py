@@ -148,6 +148,32 @@ def test_a_place_that_cannot_be_written_to(here: Path, capsys: pytest.CaptureFix
     assert "choose another path with -o" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "words", "kept"),
+    [
+        ("returns", ["-o", "RUN/iterations.png"], "RUN/iterations.csv"),
+        ("speedup", ["-o", "index.svg"], "index.csv"),
+        ("report", ["-o", "index.html"], "index.csv"),
+        ("report", ["--csv", "RUN/run.json"], "RUN/run.json"),
+    ],
+)
+def test_no_file_of_a_run_or_a_sweep_is_replaced(
+    name: str, words: list[str], kept: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep = here / "multirun" / "speedup"
+    (sweep / "index.csv").write_text("job\n")
+    (sweep / "manifest.json").write_text("{}")
+    run = next(path.parent for path in sweep.rglob("run.json"))
+    there = [word.replace("RUN", str(run)) for word in words]
+    there = [str(sweep / word) if word.startswith("index") else word for word in there]
+    file = sweep / kept.replace("RUN", str(run))
+    before = file.read_bytes()
+    assert ALL[name]([str(sweep), *there]) == 2
+    assert "is a file of a run or a sweep, and would be replaced" in capsys.readouterr().err
+    assert file.read_bytes() == before
+    assert not Path(there[1]).exists() or Path(there[1]) == file
+
+
 def test_failures_are_named_below_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,7 +74,7 @@ class PPOSettings(OnPolicySettings):
         if self.log_std_end is not None and self.entropy_weight:
             raise ConfigError(
                 f"algo.entropy_weight={self.entropy_weight} with algo.log_std_end="
-                f"{self.log_std_end}, which fixes the entropy; add algo.log_std_end=null"
+                f"{self.log_std_end}, which sets Gaussian noise; add algo.log_std_end=null"
             )
 
     @property
