@@ -140,6 +140,19 @@ def test_rows_live_on_the_device_that_was_asked_for():
     assert buffer.sample(1, 2, torch.Generator()).device.type == "meta"
 
 
+def test_transitions_that_a_checkpoint_lacks_are_never_drawn():
+    earlier, later = Replay(4, 1, 1), Replay(9, 1, 1)
+    earlier.add(rollout(0))  # six transitions, of which it holds four
+    later._rows[:] = torch.nan
+    later.restore(*newest(earlier))
+    assert held(later).obs[:, 0].tolist() == [1, 101, 2, 102]
+    for first in (3, 6):
+        later.add(rollout(first))
+        drawn = later.sample(1, 500, torch.Generator().manual_seed(0))[0]
+        expected = [x for t in range(1, first + 3) for x in (t, 100 + t)][-9:]
+        assert sorted(drawn[:, 0].unique().tolist()) == sorted(expected)
+
+
 @pytest.mark.parametrize("capacity", [100, 14, 12, 4])
 def test_an_add_is_taken_back_with_the_rows_that_it_overwrote(capacity):
     buffer = Replay(capacity, 1, 1)

@@ -73,11 +73,11 @@ class Replay:
         width, kind = row_width(obs_dim, action_dim, dtype), getattr(torch, dtype)
         self._rows = torch.empty(capacity, width, dtype=kind, device=device)
         self._before_add: tuple[int, Tensor] | None = None  # see `take_back`
-        self.inserted = 0
+        self.inserted = self._first = 0  # the first one is 0 unless `restore` lacked earlier ones
 
     def __len__(self) -> int:
         """The number of transitions in the buffer."""
-        return min(self.inserted, self.capacity)
+        return min(self.inserted - self._first, self.capacity)
 
     @property
     def width(self) -> int:
@@ -120,6 +120,7 @@ class Replay:
         `Transitions.split` splits them into columns.
         """
         index = torch.randint(len(self), (minibatches * size,), generator=generator)
+        index = (index + self._first) % self.capacity
         rows = self._rows.index_select(0, index.to(self._rows.device))
         return rows.view(minibatches, size, self.width)
 
@@ -133,4 +134,5 @@ class Replay:
     def restore(self, rows: Tensor, inserted: int) -> None:
         """Fills the buffer with `rows` [N, W], the newest of `inserted` transitions."""
         self.inserted = inserted
+        self._first = inserted - len(rows) if len(rows) < self.capacity else 0
         self._place(rows[-self.capacity :])

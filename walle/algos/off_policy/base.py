@@ -119,7 +119,8 @@ class OffPolicy(ABC):
             self.falls_for = max(1.0, settings.updates_per_step * learning_steps)
         self.obs_dim, self.state, self.generator = problem.obs_dim, state, generator
         layout, size = problem.obs_layout, settings.minibatch_size
-        capacity = min(settings.buffer_size, problem.rounds * problem.batch_size)
+        most = (problem.rounds + 1) * problem.batch_size  # free-running rounds may be longer
+        capacity = min(settings.buffer_size, most)
         _check_memory(settings, capacity, problem, actions)
         self.replay = Replay(capacity, problem.obs_dim, actions, problem.device, layout.dtype)
         normalizes = settings.normalize_rewards

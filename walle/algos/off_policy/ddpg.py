@@ -4,8 +4,9 @@ Departures from the paper:
     - exploration noise is Gaussian and uncorrelated: Fujimoto et al. 2018 found it no worse than
       the paper's Ornstein-Uhlenbeck process;
     - two hidden layers of 256 units, minibatches of 256 and a target rate τ of 0.005, as in later
-      papers, and one step size for both networks; no weight decay and no batch normalisation; the
-      action enters the critic together with the observation, instead of at its second layer;
+      papers, and one step size for both networks; no weight decay; layer normalisation in the
+      critic alone (`net.activation=critic_norm_relu`) instead of batch normalisation; the action
+      enters the critic together with the observation, instead of at its second layer;
     - all layers have torch's initial weights; the paper drew the last layers within ±0.003;
     - an episode that a time limit cuts is not terminal: its last step bootstraps;
     - actions are drawn uniformly from [-1, 1] for the first `learning_starts` steps;

@@ -12,7 +12,8 @@ Departures from the paper:
     - policy and critic are separate networks, as in the paper's MuJoCo tasks, but share one
       optimizer, so that `value_weight` and the bound on the gradient's norm couple them; initial
       weights are orthogonal, and small in the policy's last layer (Engstrom et al. 2020);
-    - the step size falls linearly on all tasks, and gradients are clipped by their norm;
+    - the step size falls linearly on all tasks, from 2e-3 instead of 3e-4; Adam's β₂ is 0.99; and
+      gradients are clipped by their norm;
     - the noise's size falls linearly, as in the paper's runs on Roboschool (`log_std_end`);
     - the updates of a round end when the KL divergence passes 1.5 times `target_kl`; on request the
       value loss is clipped (`value_clip`);

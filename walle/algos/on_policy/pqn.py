@@ -1,8 +1,8 @@
 """Parallelised Q-learning: Q(λ) without a replay buffer or a target (Gallici et al. 2025).
 
 Departures from the paper:
-    - layer normalisation has no scale and shift (`net.activation=norm_relu`); observations are
-      normalised, and rewards scaled, by running moments;
+    - layer normalisation has no scale and shift (`net.activation=norm_relu`), and convolutions have
+      none; observations are normalised, and rewards scaled, by running moments;
     - targets are recomputed with the newest values before every epoch;
     - Adam instead of RAdam, with a step size that falls linearly to 0;
     - an episode truncated by a time limit is bootstrapped from its last observation;
