@@ -118,7 +118,7 @@ def score_matrices(
     for name, of_task in entries.items():
         fewest = min(len(of_task.get(task, ())) for task in tasks)
         if not fewest:
-            sweep.note(f"Not drawn, as a task has no finished episode: {by}={name}")
+            sweep.note(f"Not drawn, as too few episodes of a task have ended: {by}={name}")
             continue
         columns = []
         for task in tasks:
@@ -131,7 +131,9 @@ def score_matrices(
                 )
         matrices[name] = np.array(columns, float).T
     if not matrices:
-        raise BadInputError(f"no value of {by} has a finished episode in all of {len(tasks)} tasks")
+        lacking = [task for task in tasks if not any(of.get(task) for of in entries.values())]
+        text = f"too few episodes have ended for returns of {listed(lacking or tasks)}"
+        raise BadInputError(f"{text}: use more total_steps or fewer sampler.lanes")
     return tasks, matrices, "; ".join(dict.fromkeys(each.source for each in found.values()))
 
 

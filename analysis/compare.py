@@ -155,7 +155,8 @@ def _times(sweep: Sweep, tasks: Tasks, given: float | None) -> tuple[Quantity, l
     for task, (a, b) in tasks.items():
         runs = a | b
         if not returns.keys() >= runs:
-            without.append(sentences.of_line(task, "a run has no finished episode"))
+            text = "too few episodes of a run have ended for returns in training"
+            without.append(sentences.of_line(task, text))
             continue
         rows = iterations[iterations["run"].isin(runs)]
         best = float(rows.groupby("run", observed=True)[scores.TRAINING].max().min())
@@ -235,7 +236,7 @@ def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Fi
     if not drawn:
         raise BadInputError(f"{a} and {b} are identical, and no speeds were measured")
     most = max(len(known) for *_, series in drawn for _, known in series.values())
-    figure, axes = style.panels(len(drawn), height=0.8 + 0.24 * most, columns=2)
+    figure, axes = style.panels(len(drawn), height=max(1.6, 0.8 + 0.24 * most), columns=2)
     for area, (title, field, series) in zip(axes, drawn, strict=True):
         draw_forest(area, series, field)
         area.set_xlabel(fill(title, 40))
@@ -302,7 +303,7 @@ def _limits(intervals: list[stats.Interval], field: str) -> tuple[float, float]:
     span = high - low or max(abs(high), 1.0) * 0.1
     low = max(min([low, *lows]), low - REACH * span)
     high = min(max([high, *highs]), high + REACH * span)
-    margin = HEADROOM * (high - low)
+    margin = HEADROOM * (high - low or span)
     return back(low - margin), back(high + margin)
 
 

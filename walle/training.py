@@ -182,6 +182,11 @@ def check_guard() -> None:
     """Refuses a script without `if __name__ == "__main__":`, because every worker imports it."""
     spawn._check_not_importing_main()  # type: ignore[attr-defined]  # in a worker
     script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+    if script.name == "<stdin>":
+        raise ConfigError(
+            "a script on standard input cannot be imported by samplers and learners: save it as a "
+            "file, or use sampler=serial and learner.n=1"
+        )
     if script.is_file() and "__name__" not in script.read_text(errors="replace"):
         raise ConfigError(
             f"{script.name}: samplers and learners are processes that import this script again; "

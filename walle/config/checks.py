@@ -78,7 +78,8 @@ def _check_updates(config: Config) -> None:
     raise ConfigError(
         f"algo.updates_per_step={per_step} with total_steps={config.total_steps}, "
         f"algo.learning_starts={starts}{delay}: the run would act and never learn; "
-        "use more total_steps or updates_per_step, or a smaller algo.learning_starts"
+        f"use more total_steps{' or updates_per_step' * (config.total_steps > starts)}, or a "
+        "smaller algo.learning_starts"
         f"{' or algo.policy_delay' if delay else ''}"
     )
 

@@ -116,6 +116,8 @@ def explain(error: Exception) -> str | None:
             fix = f"type {shown}=VALUE, without spaces"
             fix = f"to resume a run type resume={word}" if Path(word).is_dir() else fix
             return f"{word} is not KEY=VALUE; {fix}"
+        if value.endswith(",") or value.count("[") > value.count("]"):
+            return f"{word} is cut off: write several values without spaces, as in {name}=A,B"
         return f"{word}: Hydra cannot read {value}; a text needs quotes: {_quoted(name)}"
     file, composing, _ = lines[0].partition("Error raised while composing config")
     cause = error.__context__ if composing else error.__cause__

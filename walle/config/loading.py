@@ -128,6 +128,8 @@ def stored_config(directory: Path) -> dict[str, Any]:
         fault = f"{path} is damaged: algo, env and net must be mappings"
     except FileNotFoundError:
         fault = "no run has been here (no run.json); give a run's directory"
+        if (directory / "manifest.json").exists():
+            fault = "this is a sweep: type its command again, or give one of its runs"
     except NotADirectoryError:
         fault = "this is a file; give the run's directory, and it resumes from its last checkpoint"
     except OSError as error:

@@ -52,7 +52,14 @@ def entries(space: gym.Space[Any], obs: Any, key: str = "") -> Iterator[tuple[st
     """
     if isinstance(space, gym.spaces.Dict):
         for name, part in space.spaces.items():
-            yield from entries(part, obs[name], f"{key}.{name}")
+            try:
+                value = obs[name]
+            except (KeyError, IndexError, TypeError) as error:
+                raise RolloutError(
+                    f"the space of observations has the key {name!r}, and an observation lacks it: "
+                    f"{str(obs)[:80]}; return it, or change observation_space"
+                ) from error
+            yield from entries(part, value, f"{key}.{name}")
     elif isinstance(space, gym.spaces.Tuple):
         for i, (part, value) in enumerate(zip(space.spaces, obs, strict=True)):
             yield from entries(part, value, f"{key}.{i}")

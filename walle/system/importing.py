@@ -68,9 +68,10 @@ def import_module_of(key: str, path: str) -> ModuleType:
     """Imports the module of `path`, "module:Name"; raises ConfigError if that fails."""
     where = f"{key}={path!r}"
     module_name, _, name = path.partition(":")
-    if not module_name or not name or module_name == "__main__":
+    if not module_name or not name or module_name == "__main__" or module_name.endswith(".py"):
         raise ConfigError(
-            f"{where} must be module:Name, where other processes can import the module"
+            f"{where} must be module:Name, where other processes can import the module (without "
+            ".py and directories)"
         )
     try:
         return import_module(module_name)

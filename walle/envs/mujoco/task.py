@@ -136,7 +136,10 @@ def compile_model(path: Path) -> mujoco.MjModel:
 
 def _compiled(path: Path) -> mujoco.MjModel:
     if not path.is_file():
-        raise ConfigError(f"xml_file: there is no file at {path.absolute()}")
+        raise ConfigError(
+            f"xml_file: there is no file at {path.absolute()}; a relative path begins in the "
+            "working directory: Path(__file__).with_name(...) lies beside a module"
+        )
     physics.catch_mujoco_warnings()
     try:
         model = mujoco.MjModel.from_xml_path(str(path))
