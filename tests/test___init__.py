@@ -57,3 +57,14 @@ def test_a_script_without_a_guard_is_told_so(tmp_path, guard, code):
     if code:
         assert "if __name__ == '__main__':" in ran.stderr
         assert ran.stderr.count("Traceback") == 1
+
+
+@pytest.mark.slow
+def test_a_script_on_standard_input_is_told_to_be_saved(tmp_path):
+    script = SCRIPT.format(guard='if __name__ == "__main__":')
+    command, piped = [sys.executable, "-"], {"input": script, "text": True, "timeout": 500}
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, **piped)
+    assert ran.returncode == 1
+    assert "standard input cannot be imported by samplers and learners: save it" in ran.stderr
+    assert ran.stderr.count("Traceback") == 1
+    assert not (tmp_path / "out").exists()

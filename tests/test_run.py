@@ -218,6 +218,8 @@ def test_a_directory_without_a_run_is_refused(tmp_path, refused):
     line = refused(f"resume={tmp_path}/typo")
     assert line.startswith(f"walle: resume={tmp_path}/typo: no run has been here (no run.json)")
     assert not list(tmp_path.iterdir())
+    (tmp_path / "manifest.json").touch()
+    assert "this is a sweep: type its command again" in refused(f"resume={tmp_path}")
 
 
 @pytest.mark.parametrize("words", [["resume="], ["++resume=''"], ["resume=a", "resume=b"]])

@@ -52,6 +52,8 @@ from walle.errors import ConfigError
         ("3", "3 is not KEY=VALUE; type KEY=VALUE, without spaces"),
         ("seed:3", "seed:3 is not KEY=VALUE; type KEY=VALUE, without spaces"),
         ("seed=#3", "seed=#3: Hydra cannot read #3; a text needs quotes: \"seed='...'\""),
+        ("seed=1,", "seed=1, is cut off: write several values without spaces, as in seed=A,B"),
+        ("logger=[a,", "logger=[a, is cut off: write several values without spaces"),
         ("name=a[z]", "name=a[z]: Hydra cannot read a[z]; a text needs quotes: \"name='...'\""),
         ("hydra.run.dir=x,y", "hydra.run.dir=x,y has several values; a text needs quotes: "),
         ("hydra.launcher.cores=4", "hydra.launcher.cores=4 must be a list: [...]"),

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from walle.envs import EnvSpec, make_lanes
-from walle.envs.observations import ObservationRows, flatten_batch, image_of, images_in
+from walle.envs.observations import ObservationRows, entries, flatten_batch, image_of, images_in
 from walle.envs.probe import probe
 from walle.errors import ConfigError, RolloutError
 from walle.nets.features import Convolutions, Encoder
@@ -235,6 +235,13 @@ def test_a_batch_is_flattened_as_gymnasium_flattens_each_observation():
     assert np.array_equal(flatten_batch(space, batch), expected)
     states = flatten_batch(gym.spaces.Discrete(4, start=2), np.array([2, 5]))
     assert states.tolist() == [[1, 0, 0, 0], [0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("obs", [{"a": np.zeros(2)}, np.zeros(2), None])
+def test_an_observation_without_a_key_of_its_space_says_so(obs):
+    space = gym.spaces.Dict(a=gym.spaces.Box(-1, 1, (2,)), b=gym.spaces.Box(-1, 1, (1,)))
+    with pytest.raises(RolloutError, match=r"key '[ab]', and an observation lacks it: .*; return"):
+        list(entries(space, obs))
 
 
 def test_images_have_their_keys():

@@ -203,7 +203,7 @@ class ObservationRows(gym.spaces.Box):
             return np.atleast_2d(np.subtract(obs, shift)).astype(self.dtype), obs.ndim == 1
         try:
             values = [np.asarray(value) for _, value in entries(self.original, obs)]
-        except (KeyError, TypeError, ValueError, IndexError):
+        except (RolloutError, TypeError, ValueError):
             given = type(obs).__name__
         else:
             shapes, given_shapes = [s.shape or () for s in self._spaces], [v.shape for v in values]
