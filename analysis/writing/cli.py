@@ -151,15 +151,15 @@ def command(
             style.finish(result.figure, args.title)
             path = args.output or sweep.paths[0] / f"figures/{file}.png"
             numbers = args.csv or path.with_suffix(".csv")
-            beside, more = args.json or path.with_suffix(".json") if result.perfetto else None, []
-            refuse_own(path, numbers, *([beside] if beside else []))
-            if result.perfetto and beside:
+            points = result.table if result.points is None else result.points
+            write_text(numbers, points.to_csv(index=False))
+            more = []
+            if result.perfetto:
+                beside = args.json or path.with_suffix(".json")
                 write_text(beside, result.perfetto())
                 more = [f"Perfetto trace: {beside}"]
             with _written(path):
                 result.figure.savefig(path, metadata=UNDATED.get(path.suffix))
-        points = result.table if result.points is None else result.points
-        write_text(numbers, points.to_csv(index=False))
         newest = "" if args.sweep else " (the newest sweep)"
         print(f"{' '.join(map(str, sweep.paths))}{newest}\n")
         print(*result.sentences, sep="\n", end="\n\n" if result.sentences else "")
@@ -194,21 +194,9 @@ def open_viewer(args: argparse.Namespace, name: str, address: str) -> None:
 def write_page(args: argparse.Namespace, sweep: Sweep, path: Path, text: str, *, name: str) -> None:
     """Writes a page called `name`, and beside it a table with a row per run; prints their paths."""
     runs = args.csv or path.with_suffix(".csv")
-    refuse_own(path, runs)
-    write_text(path, text)
     write_text(runs, sweep.summary().to_csv(index=False))
+    write_text(path, text)
     print(f"{name}: {path}\n{'runs:':{len(name) + 1}} {runs}")
-
-
-def refuse_own(*paths: Path) -> None:
-    """Raises BadInputError for a file that a run or a sweep wrote, such as RUN/eval.csv."""
-    for path in paths:
-        names = OF_RUNS if is_run(path.parent) else OF_SWEEPS
-        if path.name in names and path.exists():
-            raise BadInputError(
-                f"{path} is a file of a run or a sweep, and would be replaced: give another name "
-                "with -o or --csv"
-            )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -222,8 +210,13 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def _written(path: Path) -> Iterator[None]:
-    """Makes the folders above a file, and reports an error of writing it as bad input."""
-    refuse_own(path)
+    """Makes the folders above a file; an error of writing it, or a run's own file, is bad input."""
+    names = OF_RUNS if is_run(path.parent) else OF_SWEEPS
+    if path.name in names and path.exists():
+        raise BadInputError(
+            f"{path} is a file of a run or a sweep, and would be replaced: give another name with "
+            "-o or --csv"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield
