@@ -1,5 +1,6 @@
 """Updates in C++ give the numbers of eager ones, and the same bits for any team."""
 
+import platform
 import shutil
 from functools import cache, partial
 
@@ -104,6 +105,18 @@ def test_the_numbers_are_those_of_eager_updates(case):
     for start, ours, theirs in parts:
         torch.testing.assert_close(ours, theirs, atol=5e-5, rtol=2e-3)
         assert not torch.equal(ours, start)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors are not slower")
+def test_moments_never_stay_among_the_smallest_numbers():
+    native = made("sac")
+    native.warm_up()
+    smallest = torch.tensor(1e-40)
+    native.state = rebuild(native.state, iter([x + smallest for x in leaves(native.state)]))
+    native.learn(*drawn(native, 2))
+    for numbers in leaves(native.state):
+        assert not ((numbers != 0) & (numbers.abs() < torch.finfo(torch.float32).tiny)).any()
+    assert smallest * 1 != 0  # outside of learning they count
 
 
 @pytest.mark.parametrize("case", ["sac", "xqc", "td3", "ddpg", "dqn"])

@@ -8,6 +8,8 @@
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
+#elif defined(__SSE__)
+#include <xmmintrin.h>
 #endif
 
 #if defined(__has_builtin)  // g++ 10 and newer; the shuffle needs g++ 12
@@ -28,6 +30,19 @@ constexpr int LANES = 4, PRODUCT_ROWS = 6, TRANSPOSED_ROWS = 4;
 
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int IntVector __attribute__((vector_size(4 * LANES)));
+
+// While it exists, numbers below 1.2e-38 count as 0. Adam's moments of units that are never active
+// sink to such numbers and stay there, and arithmetic with them takes many times as long.
+class SmallestAreZero {
+#if defined(__SSE__)
+ public:
+  SmallestAreZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // FTZ and DAZ
+  ~SmallestAreZero() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#endif
+};
 
 inline Vector load(const float *from) {
   Vector x;
