@@ -14,12 +14,10 @@ happens when a process dies:
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from multiprocessing import spawn
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,6 +55,7 @@ from walle.streams import kept_globals
 from walle.system.files import write_atomically
 from walle.system.forkserver import end_orphans
 from walle.system.format import count_text, return_text
+from walle.system.importing import check_guard
 from walle.system.locks import run_directory
 from walle.system.machine import usable_cores
 from walle.system.run_files import update_status
@@ -176,22 +175,6 @@ def train(
             value, reason = result.objective(config.objective), stop_reason(result.stopped_by)
             status.end("completed", exit_code=0, reason=reason, return_value=value)
     return result
-
-
-def check_guard() -> None:
-    """Refuses a script without `if __name__ == "__main__":`, because every worker imports it."""
-    spawn._check_not_importing_main()  # type: ignore[attr-defined]  # in a worker
-    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
-    if script.name == "<stdin>":
-        raise ConfigError(
-            "a script on standard input cannot be imported by samplers and learners: save it as a "
-            "file, or use sampler=serial and learner.n=1"
-        )
-    if script.is_file() and "__name__" not in script.read_text(errors="replace"):
-        raise ConfigError(
-            f"{script.name}: samplers and learners are processes that import this script again; "
-            "put the call of walle.train below `if __name__ == '__main__':`"
-        )
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The meaning of `module:Name` in a setting: the same object in this process and every worker."""
+"""What workers import: the meaning of `module:Name` in a setting, and the user's own script."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from multiprocessing import spawn
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from types import ModuleType
@@ -57,6 +58,22 @@ def with_module(env_id: str) -> str:
         if ":" not in env_id and env_id.startswith(tuple(starts.split())):
             return f"{module}:{env_id}"
     return env_id
+
+
+def check_guard() -> None:
+    """Refuses a script without `if __name__ == "__main__":`, because every worker imports it."""
+    spawn._check_not_importing_main()  # type: ignore[attr-defined]  # in a worker
+    script = Path(getattr(sys.modules["__main__"], "__file__", None) or "")
+    if script.name == "<stdin>":
+        raise ConfigError(
+            "a script on standard input cannot be imported by samplers and learners: save it as a "
+            "file, or use sampler=serial and learner.n=1"
+        )
+    if script.is_file() and "__name__" not in script.read_text(errors="replace"):
+        raise ConfigError(
+            f"{script.name}: samplers and learners are processes that import this script again; "
+            "put the call of walle.train below `if __name__ == '__main__':`"
+        )
 
 
 def with_colon(name: str) -> str:
