@@ -326,6 +326,17 @@ def test_an_environment_that_cannot_go_on_begins_new_episodes_and_says_so(tmp_pa
     assert {row["length"] for row in episodes} == {"40"}
 
 
+def test_a_resumed_free_running_run_says_that_its_numbers_differ(tmp_path, capsys):
+    free = ("sampler.n=2", "sampler.max_lag=null", "logger.progress=lines")
+    overrides = [*TASKS["pendulum"], "algo=ppo", *SMALL, *QUICK["ppo"], *free]
+    train(compose(*overrides, "total_steps=256"), tmp_path)
+    capsys.readouterr()
+    train(compose(*overrides), tmp_path, resumed=checkpoint.earlier_state(tmp_path, print))
+    assert "free-running: numbers differ from those of a run without a stop" in (
+        capsys.readouterr().out
+    )
+
+
 CONTINUOUS = ("halfcheetah", "ant", "robot", "pendulum")
 MATRIX = [
     Case(task, algo, lag, collect, then)

@@ -121,7 +121,8 @@ def test_compiling_is_neither_collecting_nor_learning(run, monkeypatch, sampler)
         return choose(*arguments)
 
     monkeypatch.setattr(engines, "choose", slowly)
-    _, directory = run("env=cartpole", sampler)
+    outcome, directory = run("env=cartpole", sampler)
+    assert outcome.steps_per_s > 2 * outcome.env_steps / outcome.wall_s
     first = read(directory / "iterations.csv")[0]
     assert float(first["other_s"]) > 2  # on a busy machine the samplers still collect for a while
     assert float(first["collect_s"]) + float(first["learn_s"]) < 3

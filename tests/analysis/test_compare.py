@@ -387,3 +387,13 @@ def test_ratios_have_a_logarithmic_axis_with_round_ticks() -> None:
 
 def test_a_probability_has_the_whole_axis() -> None:
     assert drawn("improvement").get_xlim() == (0.0, 1.0)
+
+
+def test_a_panel_with_a_single_line_has_room_beside_its_labels(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(n=n, seed=seed) for n in (1, 2) for seed in (0, 1)])
+    assert compare.study(load(root), by="sampler.n").figure.get_figheight() >= 2 * 1.6  # two rows
+
+
+def test_an_axis_has_a_width_where_everything_is_neutral() -> None:
+    low, high = compare._limits([Interval(1.0)], "ratio")
+    assert low < 1 < high

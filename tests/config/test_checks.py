@@ -138,6 +138,11 @@ def test_a_replay_buffers_minibatches_have_shards_on_request():
     assert compose(["algo=sac", "learner.shards=4", "learner.n=2"]).shards == 4
 
 
+def test_a_group_without_a_choice_is_explained():
+    with pytest.raises(ConfigError, match=r"^algo=null: give algo one of its options: a2c, a3c, "):
+        compose(["algo=null"])
+
+
 def test_a_cpu_quota_limits_the_threads_of_a_learner(monkeypatch):
     monkeypatch.setattr("walle.config.checks.core_quota", lambda: 3)
     monkeypatch.setattr("os.cpu_count", lambda: 8)

@@ -40,6 +40,7 @@ def test_it_is_the_object_of_that_name(module):
         ("1 / 0", "{}:Mine", r"cannot be imported: ZeroDivisionError: .*line 1\)"),
         ("", ":Mine", "must be module:Name"),
         ("", "module:", "must be module:Name"),
+        ("", "./module.py:Mine", r"must be module:Name, .* \(without .py and directories\)"),
         ("", "__main__:Mine", "where other processes can import the module"),
     ],
 )

@@ -73,7 +73,9 @@ class Replay:
         width, kind = row_width(obs_dim, action_dim, dtype), getattr(torch, dtype)
         self._rows = torch.empty(capacity, width, dtype=kind, device=device)
         self._before_add: tuple[int, Tensor] | None = None  # see `take_back`
-        self.inserted = self._first = 0  # the first one is 0 unless `restore` lacked earlier ones
+        self.inserted = self._first = (
+            0  # `_first`: of those that are stored; 0 unless `restore` got too few
+        )
 
     def __len__(self) -> int:
         """The number of transitions in the buffer."""

@@ -449,13 +449,13 @@ void passes_spent(const Passes *passes, Spent *to) { *to = passes->spent(); }
 long passes_begin(Passes *passes, const Round *round) { return passes->begin(round); }
 
 int passes_estimate(Passes *passes, Team *team, float *value, float *advantage, float *target) {
-  [[maybe_unused]] const SmallestAreZero here;
+  [[maybe_unused]] const FlushDenormals flushed;
   return passes->estimate(team, {value, advantage, target});
 }
 
 long passes_run(Passes *passes, const Rows *rows, const long *order, long minibatch, float rate,
                 float beta, Team *team, float *numbers) {
-  [[maybe_unused]] const SmallestAreZero here;
+  [[maybe_unused]] const FlushDenormals flushed;
   return passes->run(*rows, order, minibatch, rate, beta, team, numbers);
 }
 }

@@ -33,7 +33,7 @@ void replay_copy(ReplayUpdates *updates, float *const *fields, int to_python) {
 
 int replay_run(ReplayUpdates *updates, const float *rows, const float *noise, long blocks,
                Team *team, float *metrics) {
-  [[maybe_unused]] const SmallestAreZero here;
+  [[maybe_unused]] const FlushDenormals flushed;
   return updates->run(rows, noise, blocks, team, metrics);
 }
 }

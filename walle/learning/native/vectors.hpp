@@ -31,13 +31,13 @@ constexpr int LANES = 4, PRODUCT_ROWS = 6, TRANSPOSED_ROWS = 4;
 typedef float Vector __attribute__((vector_size(4 * LANES)));
 typedef int IntVector __attribute__((vector_size(4 * LANES)));
 
-// While it exists, numbers below 1.2e-38 count as 0. Adam's moments of units that are never active
-// sink to such numbers and stay there, and arithmetic with them takes many times as long.
-class SmallestAreZero {
+// While it exists, denormal numbers (below 1.2e-38) count as 0. Adam's moments of units that are
+// never active decay to them and stay there, and arithmetic with them takes many times as long.
+class FlushDenormals {
 #if defined(__SSE__)
  public:
-  SmallestAreZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // FTZ and DAZ
-  ~SmallestAreZero() { _mm_setcsr(before_); }
+  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }  // FTZ and DAZ
+  ~FlushDenormals() { _mm_setcsr(before_); }
 
  private:
   unsigned before_;
