@@ -181,6 +181,8 @@ def _main() -> None:
     except ModuleNotFoundError:
         fix = "activate walle's environment (. .venv/bin/activate), or install walle here"
         sys.exit(_report(f"{sys.executable} has no hydra-core: {fix}", 2))
+    from hydra._internal.utils import get_args_parser
+
     from walle.system.machine import THREAD_VARIABLES
 
     for name in THREAD_VARIABLES:
@@ -216,6 +218,9 @@ def _main() -> None:
         version_base="1.3", config_path=str(config_directory()), config_name="config"
     )
     try:
+        if unknown := get_args_parser().parse_known_args(flags)[1]:
+            key = unknown[0].lstrip("-").partition("=")[0]
+            sys.exit(_report(f"{unknown[0]} is no flag; a setting is written {key}=VALUE", 2))
         decorate(run)()
     except Exception as error:
         if line := explain(error):

@@ -232,6 +232,8 @@ def test_a_python_without_the_packages_is_told_in_one_line():
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
         ("algo.clip", "walle: algo.clip is not KEY=VALUE; type algo.clip=VALUE, without spaces"),
         ("sampler.n=0", "walle: sampler.n=0 must be positive"),
+        ("--seed=3", "walle: --seed=3 is no flag; a setting is written seed=VALUE"),
+        ("env=gym", "walle: env.id has no value; give one: env.id=..."),
         (
             "hydra.sweeper.params.seed=5",
             "walle: hydra.sweeper.params has no values here; type KEY=VALUE, or for a sweep "
@@ -255,6 +257,13 @@ def test_a_mistake_on_the_command_line_is_one_line(override, line, tmp_path, com
     assert ended.value.code == 2
     assert capsys.readouterr() == ("", f"{line}\n")
     assert not (tmp_path / "out").exists()
+
+
+def test_flags_that_exclude_each_other_are_one_line(command, capsys):
+    with pytest.raises(SystemExit) as ended:
+        command("-m", "seed=1,2", "--cfg", "job")
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith("walle: Only one of --run, --multirun, --cfg")
 
 
 def test_the_line_is_all_that_the_command_says(tmp_path):

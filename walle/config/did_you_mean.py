@@ -83,6 +83,8 @@ def explain(error: Exception) -> str | None:
         return f"{given}: {fix}{number}"
     if isinstance(error, ValueError) and str(error) == "badly formed help string":
         return f"Hydra {hydra.__version__} does not start on Python 3.14; use Python 3.11 to 3.13"
+    if str(error).startswith(("Only one of --run, --multirun", "Expecting one subcommand")):
+        return str(error)
     if isinstance(error, (InterpolationResolutionError, GrammarParseError)):
         return f"{error.full_key}: {unresolvable(error)}".removeprefix("None: ")
     if isinstance(error, AssertionError) and "type for root: NoneType" in str(error):  # of Hydra

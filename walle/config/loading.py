@@ -290,7 +290,7 @@ def _typed(prefix: str, node: DictConfig, schema: type) -> Any:
     known = {field.name for field in fields(schema)}
     values: Any = OmegaConf.to_container(node, resolve=True)
     values = {str(key): value for key, value in values.items() if key in known}
-    given = tuple(str(key) for key in node if key in node)
+    given = tuple(map(str, node))
     return deepcopy(_converted(prefix, pickle.dumps(values), given, schema))
 
 

@@ -44,7 +44,11 @@ def parse(
     parser.add_argument("words", nargs="*", metavar="PATH | SETTING=VALUE", help="see below")
     for flag, about in (switches or {}).items():
         parser.add_argument(flag, action="store_true", help=about)
-    typed = vars(parser.parse_intermixed_args(arguments))
+    known, unknown = parser.parse_known_intermixed_args(arguments)
+    if unknown:
+        key = unknown[0].lstrip("-").partition("=")[0]
+        raise ConfigError(f"{unknown[0]} is no flag; a setting is written {key}=VALUE")
+    typed = vars(known)
     paths, values = [], {name: setting.default for name, setting in settings.items()}
     for word in typed.pop("words"):
         name, equals, value = word.partition("=")
