@@ -48,7 +48,8 @@ def study(sweep: Sweep, *, by: str | None = None, y: str | None = None) -> cli.S
     shares = partial(profile, thresholds=thresholds)
     rows = []
     for i, (name, matrix) in enumerate(matrices.items()):
-        runs, dof = len(matrix), matrix.size - len(tasks)  # all tasks share one spread
+        runs, spread = len(matrix), matrix.var(axis=0, ddof=min(1, len(matrix) - 1))
+        dof = stats.satterthwaite(spread, np.full(len(tasks), runs - 1.0))
         draws = stats.stratified_draws(matrix, stats.iqm, stats.generator())
         bounds = stats.interval_bounds(draws, runs, dof=dof)
         interval = stats.Interval(float(stats.iqm(matrix)), *map(float, bounds))

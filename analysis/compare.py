@@ -188,28 +188,30 @@ def _verdict(
     of_quantity: list[Comparison], pairings: list[comparisons.Pairing], a: str, b: str
 ) -> str:
     last = of_quantity[-1]  # `overall` if there are several
-    name, several = last.of.name.capitalize(), len(last.tasks) > 1
+    name, several = last.of.name.capitalize(), last.label == OVERALL
     if all(comparison.identical for comparison in of_quantity):
         return f"{name}: {a} and {b} are identical in every run."
     labels = {comparison.label for comparison in of_quantity[:-1]}
     if last.of.seeded and not last.of.learned:  # combined over numbers of workers first
         labels = {pairing.learning for pairing in pairings}
-    noun = "tasks" if labels <= {pairing.task for pairing in pairings} else "groups"
-    where = f" over {len(last.tasks)} {noun}" if several else ""
+    noun = "task" if labels <= {pairing.task for pairing in pairings} else "group"
+    where = f" over {counted(len(last.tasks), noun)}" if several else ""
     interval, neutral, text = last.ratio, 1.0, f"{name}: {b} / {a} = {last.ratio}"
     if last.of.name == SCORE:
         interval, neutral = last.scaled if several else last.difference, 0.0
         text = f"{name}: {b} - {a} = {interval}" + " of a task's range" * several
+    chance = f"P(a run of {b} is better) = {last.improvement}."
     if math.isnan(interval.value):
-        text = f"{name}: no number for all tasks"
-        interval = stats.Interval(math.nan, neutral, neutral)
+        return f"{name}: no number for all tasks; {chance}"
     if math.isnan(interval.low):
-        return f"{text}{where}; too few runs for an interval."
+        reason = "no interval, as a run is compared with several"
+        few = "too few runs for an interval"
+        return f"{text}{where}; {reason if several and comparisons.repeated(pairings) else few}."
     better = (interval.value > neutral) == last.of.higher
     shown = f"{b} is {'better' if better else 'worse'}"
     if interval.low <= neutral <= interval.high:
         shown = "no difference is shown"
-    return f"{text}{where}; {shown}; P(a run of {b} is better) = {last.improvement}."
+    return f"{text}{where}; {shown}; {chance}"
 
 
 def _figure(by_name: Mapping[str, list[Comparison]], a: str, b: str) -> style.Figure:

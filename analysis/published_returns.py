@@ -119,7 +119,7 @@ def _panels(sweep: Sweep) -> Panels:
         ends = {kind: [*found.of.values()] for kind, found in kinds.items() if found and found.of}
         if ends:
             who = joined((WALLE, *(part for part in label.text.split(", ") if part != algorithm)))
-            steps = int(rows.groupby("run", observed=True)["env_steps"].max().median())
+            steps = int(rows.groupby("run", observed=True)["env_steps"].max().min())
             evaluations = (
                 best_evaluation(sweep.evaluations, names),
                 best_evaluation(sweep.evaluations, names, "stochastic_return_mean", STOCHASTIC),

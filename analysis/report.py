@@ -209,6 +209,9 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
                 if len(values):
                     row |= stats.mean_interval(values).within(*bounds).columns(column)
                     texts[f"Column {column}, {task}: {finals.source}."] = None
+                if len(values) < len(runs):
+                    count = f"{len(values)} of {len(runs)} runs have one"
+                    texts[f"Column {column}, {task}: {sentences.of_line(label, count)}."] = None
             rows += [row] if len(row) > 3 else []
     table = pd.DataFrame(rows)
     return sentences.without_lone_line(table) if rows else table, list(texts)

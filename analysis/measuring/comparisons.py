@@ -145,7 +145,7 @@ def match(sweep: Sweep, asked: Question) -> list[Pairing]:
     if len(shared) < len(keys) and len(pairings) > 1:
         sweep.note(
             f"A run that lacks {listed([key for key in keys if key not in shared])} is compared "
-            "with the other side's runs of every value"
+            "with the other side's runs of every value; so overall results have no interval"
         )
     if not pairings:
         raise BadInputError(
@@ -268,7 +268,7 @@ def compare(
     else:
         ranged = {label: tasks[label] for label in scaled} if scaled else tasks
         whole = _overall(quantity, ranged, list(scaled.values()))
-    return [*comparisons, whole]
+    return [*comparisons, _independent(whole, pairings)]
 
 
 def compare_speeds(
@@ -318,10 +318,27 @@ def compare_speeds(
         if len(tasks) > 1:
             whole = stats.overall(ratios, pooled=True).interval(math.exp)
             better = stats.improvement(tasks)
-            comparisons.append(
-                Comparison(quantity, OVERALL, tasks, ratio=whole, improvement=better)
-            )
+            found = Comparison(quantity, OVERALL, tasks, ratio=whole, improvement=better)
+            comparisons.append(_independent(found, pairings))
     return comparisons
+
+
+def repeated(pairings: Sequence[Pairing]) -> bool:
+    """Whether a run is in several pairings, whose results then depend on each other."""
+    names = [name for each in pairings for name in (*each.a.values(), *each.b.values())]
+    return len(set(names)) < len(names)
+
+
+def _independent(overall: Comparison, pairings: Sequence[Pairing]) -> Comparison:
+    """The overall comparison, without intervals if its pairings depend on each other."""
+    if not repeated(pairings):
+        return overall
+    scaled, ratio, improvement = overall.scaled, overall.ratio, overall.improvement
+    return overall._replace(
+        scaled=Interval(scaled.value),
+        ratio=Interval(ratio.value),
+        improvement=Interval(improvement.value),
+    )
 
 
 def _overall(

@@ -266,7 +266,8 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
     first: dict[str, dict[str, float]] = {}  # of the first cell of each line, by block
     rng, shared = stats.generator(), []
     for cell in cells:
-        centre = paired_s = cell.mean
+        centre, own = cell.mean, cell.runs
+        paired_s, independent = centre, float(own)
         if blocks:
             values: dict[str, list[float]] = {}
             for name, value in zip(cell.names, np.log(cell.per_run), strict=True):
@@ -275,6 +276,8 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
             base = first.setdefault(cell.line, logs)
             ratios = [logs[block] - base[block] for block in logs if block in base]
             paired_s = math.exp(np.median(list(base.values())) + np.median(ratios))
+            # The base's own variance is added in comparisons, but only shared blocks count in them.
+            independent = own / len(logs) / (2 / len(ratios) - 1 / len(base))
             centre = math.exp(np.median(list(logs.values())))
         alike = np.array([other.oversubscribed == cell.oversubscribed for other in cells])
         groups = (alike | True, alike, np.array([other is cell for other in cells]))
@@ -287,9 +290,9 @@ def share_spread(sweep: Sweep, cells: list[Cell]) -> list[Cell]:
         if between and whole:  # few if whole blocks differ (Satterthwaite 1946)
             outside = max(0.0, whole - inside)
             freedom = (outside + inside) ** 2 / (outside**2 / between + inside**2 / dof)
-        shrink = math.sqrt(cell.runs) / (MEDIAN_SPREAD if cell.runs > 2 and between else 1)
-        reach = math.exp(stats.student(freedom) * math.sqrt(total) / shrink)
-        normal = math.sqrt(within) / shrink * stats.normal_draws(rng)
+        widen = MEDIAN_SPREAD if own > 2 and between else 1
+        reach = math.exp(stats.student(freedom) * widen * math.sqrt(total / own))
+        normal = widen * math.sqrt(within / independent) * stats.normal_draws(rng)
         shared.append(
             replace(
                 cell,

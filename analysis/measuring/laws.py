@@ -221,8 +221,11 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
         text = "more samplers collect no faster here, so the serial fraction is at its bound"
         return [f"{points}: {text}, {serial}, and no law is drawn.", *universal]
     limit = "no limit in sight"
-    if law.serial > 0:  # by Amdahl the speedup of infinitely many workers is 1/s
-        limit = f"at most {1 / law.serial:.3g}x{beyond(1 / law.serial)}"
+    if law.serial > 0:
+        base = min(float(cell.by) for cell in cells)
+        most_x = float(law.time(base)) / (law.time_1 * law.serial)  # with infinitely many workers
+        over = "" if base == 1 else f" over N = {base:g}"
+        limit = f"at most {most_x:.3g}x{over} (extrapolated: measured up to N = {most:g})"
     sentences = [f"{points}: serial fraction {serial}, so {limit}.", *universal]
     if learn_s is None:
         return sentences

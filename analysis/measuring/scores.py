@@ -55,12 +55,14 @@ def experience(sweep: Sweep) -> dict[str, Experience]:
     """The experience of each run in which an episode has ended, from episodes.csv."""
     found = {}
     for run, rows in sweep.episodes.groupby("run", observed=True):
-        lanes, stop = rows.groupby("lane")["env_steps"], rows["env_steps"].to_numpy(float)
-        start = lanes.shift(fill_value=0).to_numpy(float)
+        # Free-running, two rollouts of a lane can be in one round, where its steps may fall.
+        lanes = rows.groupby("lane")["env_steps"].cummax().groupby(rows["lane"])
+        stop = lanes.obj.to_numpy(float)
+        start = np.minimum(lanes.shift(fill_value=0).to_numpy(float), stop - 1)
         order = np.argsort(knots := np.concatenate([start, stop]), kind="stable")
         steps, totals = knots[order], []
         for value in (1.0, rows["return"].to_numpy(float)):
-            rate = value / np.maximum(stop - start, 1.0)
+            rate = value / (stop - start)
             slope = np.concatenate([rate, -rate])[order].cumsum()
             totals.append(np.append(0.0, (slope[:-1] * np.diff(steps)).cumsum()))
         found[str(run)] = Experience(steps, totals[0], totals[1], float(lanes.max().min()))

@@ -184,7 +184,8 @@ class Estimate(NamedTuple):
 
         Two samples that agree run by run have the variance 0, and the interval is a point.
         """
-        return student(self.dof) * math.sqrt(self.variance) if self.variance != 0 else 0.0
+        same = self.value == self.variance == 0
+        return 0.0 if same else student(self.dof) * math.sqrt(self.variance)
 
     def interval(self, of: Callable[[float], float] = float) -> Interval:
         """The value and its bounds, each passed through the function `of`."""
@@ -211,7 +212,7 @@ def difference(both: Sides) -> Estimate:
         return _mean_estimate(both.b - both.a)
     b, a = _mean_estimate(both.b), _mean_estimate(both.a)
     variances = np.array([b.variance, a.variance])
-    dof = _satterthwaite(variances, np.array([b.dof, a.dof]))
+    dof = satterthwaite(variances, np.array([b.dof, a.dof]))
     return Estimate(b.value - a.value, float(variances.sum()), dof)
 
 
@@ -270,7 +271,7 @@ def overall(tasks: Sequence[Estimate], *, pooled: bool = False) -> Estimate:
     """
     values, variances, dofs = (np.array(column) for column in zip(*tasks, strict=True))
     parts = variances / len(tasks) ** 2
-    dof = float(dofs.min()) if pooled else _satterthwaite(parts, dofs)
+    dof = float(dofs.min()) if pooled else satterthwaite(parts, dofs)
     return Estimate(float(values.mean()), float(parts.sum()), dof)
 
 
@@ -335,7 +336,7 @@ def _score_interval(share: float, sizes: Sequence[tuple[int, int]]) -> Interval:
     return Interval(share, 1 - upper(1 - share), upper(share))
 
 
-def _satterthwaite(variances: FloatArray, dofs: FloatArray) -> float:
+def satterthwaite(variances: FloatArray, dofs: FloatArray) -> float:
     """Degrees of freedom of a sum of variances; the smallest if all variances are 0."""
     if not variances.any():
         return float(dofs.min())

@@ -72,9 +72,20 @@ def starts(sweep: Sweep) -> pd.Series[int]:
 
 
 def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
-    """[rows of sweep.iterations] false for the first `warmup` after each start or resumption."""
-    groups = [sweep.iterations["run"], starts(sweep)]
-    return sweep.iterations.groupby(groups, observed=True).cumcount() >= warmup
+    """[rows of sweep.iterations] false for the first `warmup` after each start or resumption.
+
+    Of a run that was resumed with other processes only the rows since its last start count.
+    """
+    run, number = sweep.iterations["run"], starts(sweep)
+    counted = sweep.iterations.groupby([run, number], observed=True).cumcount() >= warmup
+    changed = [each.name for each in sweep.runs if each.changed]
+    if changed:
+        last = number.groupby(run, observed=True).transform("max")
+        counted &= (number == last) | ~run.isin(changed)
+        sweep.note(
+            f"Resumed with other processes, so earlier times do not count: {listed(changed)}"
+        )
+    return counted
 
 
 def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:

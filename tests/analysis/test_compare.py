@@ -207,6 +207,22 @@ def test_a_task_without_a_range_is_left_out_and_said(tmp_path: Path) -> None:
     assert "No seconds to return: A-v0: a run's returns never rose above the mean start." in said
 
 
+@pytest.mark.parametrize("rises", [1, 0])
+def test_a_verdict_follows_from_the_tasks_with_a_range(tmp_path: Path, rises: int) -> None:
+    jobs = [Job(algo=algo, seed=s, env=env) for env in "xy" for algo in "ab" for s in range(3)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number, job in enumerate(jobs):
+        gain = 10 * (1 + (job.algo == "b")) * (1 if rises and job.env == "x" else -1)
+        write_rows(root / str(number), [10.0, *[10.0 + gain + 0.1 * job.seed] * 9])
+    first = compare.study(load(root), time_to_return=-100.0).sentences[1]
+    if rises:
+        assert first.startswith("Final score: b - a = 0.49")
+        assert "of a task's range over 1 task; b is better; P(a run of b is better) = 1 " in first
+    else:
+        assert first.startswith("Final score: no number for all tasks; P(a run of b is better) = 0")
+        assert "difference is shown" not in first
+
+
 def test_the_range_starts_with_the_first_episodes(four: Path) -> None:
     for run in range(4):
         frame = pd.read_csv(four / str(run) / "iterations.csv").assign(episodes=2)
@@ -329,8 +345,33 @@ def test_a_setting_of_one_side_alone_makes_a_group_for_each_of_its_values() -> N
     assert [list(group.a.values()) for group in groups] == [["0"], ["1"]]
     assert [list(group.b.values()) for group in groups] == [["2"], ["2"]]
     assert sweep.notes == [
-        "A run that lacks algo.clip is compared with the other side's runs of every value"
+        "A run that lacks algo.clip is compared with the other side's runs of every value; so "
+        "overall results have no interval"
     ]
+
+
+def test_no_interval_takes_one_run_for_two(tmp_path: Path) -> None:
+    """Both values of PPO's clip are compared with the same runs of A2C."""
+    clips = (0.1, 0.2, None)
+    jobs = [Job(algo="ppo" if clip else "a2c", seed=seed) for clip in clips for seed in range(3)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for number in range(9):
+        write_rows(root / str(number), [10.0, *[30.0 + 3 * number] * 9], seconds=1 + number / 9)
+        path = root / str(number) / "run.json"
+        provenance = json.loads(path.read_text())
+        provenance["config"]["algo"] = {"name": jobs[number].algo}
+        if clip := clips[number // 3]:
+            provenance["config"]["algo"]["clip"] = clip
+        path.write_text(json.dumps(provenance))
+    study = compare.study(load(root), by="algo.name=a2c,ppo")
+    overall = study.table[study.table["line"] == "overall"].set_index("of")
+    assert overall["p_better"].notna().all()
+    ends = overall.filter(regex="_(low|high)$")
+    assert len(ends) == 5
+    assert ends.isna().all(axis=None)
+    rows = study.table[study.table["line"] == "clip 0.1"].set_index("of")
+    assert rows.loc["steps per second", "ratio_low"] > 0
+    assert "over 2 groups; no interval, as a run is compared with several." in study.sentences[1]
 
 
 ABSENT = object()

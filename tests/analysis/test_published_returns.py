@@ -132,6 +132,15 @@ def test_a_source_at_other_steps_is_not_counted(tmp_path: Path) -> None:
     assert f"{said}1,000,000 steps: InvertedPendulum-v5." in found.sentences
 
 
+def test_runs_are_compared_at_the_end_of_the_shortest(tmp_path: Path) -> None:
+    jobs = [Job(seed=seed, batch_size=33_333) for seed in range(3)]  # 30 iterations: 1M steps
+    root = write_sweep(tmp_path / "s", jobs)
+    keep_rows(root / "2", 6)
+    found = study(load(root))
+    assert found.table["env_steps"].iloc[0] == 6 * 33_333
+    assert not any(text.startswith("Probability") for text in found.sentences)
+
+
 def test_no_interval_reaches_beyond_possible_returns(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(env="CartPole-v1", seed=seed) for seed in range(3)])
     for seed, end in enumerate((490.0, 100.0, 10.0)):

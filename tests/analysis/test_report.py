@@ -212,6 +212,14 @@ def test_final_scores_evaluations_and_the_comparison(tmp_path: Path) -> None:
     assert "<th>evaluation</th><th>training</th>" in text
 
 
+def test_a_run_without_a_score_is_said(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in range(3)])
+    (root / "2" / "episodes.csv").write_text("env_steps,lane,return\n")
+    table, texts = report.final_score_table(load(root), "sampler.n")
+    assert table["seeds"].tolist() == [3]
+    assert "Column training, HalfCheetah-v5: 2 of 3 runs have one." in texts
+
+
 @pytest.mark.slow
 def test_no_sentence_stands_twice(speedup_page: Path, lag_page: Path) -> None:
     for page in (speedup_page, lag_page):

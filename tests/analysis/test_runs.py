@@ -226,6 +226,23 @@ def test_rows_written_again_after_a_resume_count_once(tmp_path: Path) -> None:
     assert "2 rows of iterations.csv written again" in sweep.notes[0]
 
 
+def test_two_rollouts_of_a_sampler_in_a_round_are_two_rows(tmp_path: Path) -> None:
+    """So it is with free-running samplers; rows that were written again are older ones."""
+    root = write_sweep(tmp_path / "sweep", [Job(iterations=3)])
+    path = root / "0" / "timing.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    twice = [line for line in lines for _ in range(1 + line.startswith("sampler-0"))]
+    path.write_text("".join(twice))
+    sweep = load(root)
+    assert len(sweep.timing) == len(twice) - 1
+    assert not any("written again" in note for note in sweep.notes)
+    last = [line for line in twice[1:] if line.split(",")[1] in ("2", "3")]
+    path.write_text("".join(twice + last))
+    sweep = load(root)
+    assert len(sweep.timing) == len(twice) - 1
+    assert f"{len(last)} rows of timing.csv written again" in " ".join(sweep.notes)
+
+
 def test_different_algorithms_have_different_columns(tmp_path: Path) -> None:
     sweep = load(write_sweep(tmp_path / "sweep", [Job(algo="ppo"), Job(algo="ppo_kl")]))
     assert sweep.varying == ["algo.name"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,17 @@ def test_the_median_over_blocks_by_hand() -> None:
     assert [cell.compared for cell in found] == pytest.approx([8.0, 4.0])
     points = speedups(found)
     assert points[1].speedup.value == pytest.approx(2)  # of 2, 1.6 and 2
+
+
+def test_blocks_that_two_cells_do_not_share_do_not_narrow_their_ratio() -> None:
+    """Of six blocks two count: variances of medians, with c = pi / 2, are 2c/2 for the ratio."""
+    rng = np.random.default_rng(0)
+    first, second = np.exp(0.1 * rng.normal(size=6)), np.exp(0.1 * rng.normal(size=2))
+    sweep, cells = measured({1: 8 * first, 2: 4 * second}, blocks=True)
+    base, other = share_spread(sweep, cells)
+    whole = np.log(base.draws).var() + np.log(other.draws).var()
+    single = np.log(base.draws).var() * 6 / (math.pi / 2)
+    assert whole == pytest.approx(single * (math.pi / 2 / 6 + 2 / 2 - 1 / 6), rel=0.02)
 
 
 def test_runs_that_share_no_block_are_not_paired() -> None:

@@ -233,13 +233,21 @@ def test_a_law_without_limit_in_words() -> None:
 def test_wide_intervals_in_words() -> None:
     # with a serial fraction of 0.2, 0.6 and 1, 0.7 s are reached by 1.6, 4 and no samplers
     assert describe(uncertain([1, 2, 4]), learn_s=0.69) == [
-        "Amdahl (3 points): serial fraction 60% [19%, 100%], so at most 1.67x.",
+        "Amdahl (3 points): serial fraction 60% [19%, 100%], so at most 1.67x (extrapolated: "
+        "measured up to N = 4).",
         "Learning takes 0.69 s per round: it becomes the bottleneck from N = 4.44 [1.63, inf] "
         "samplers on (extrapolated: measured up to N = 4).",
     ]
     _, usl = describe(uncertain([1, 2, 4, 8], coherence=0.01), None)
     assert usl.startswith("Universal scalability law: contention 60% [")
     assert usl.endswith("; fastest at N = 6.32.")
+
+
+def test_the_limit_is_over_the_fewest_samplers() -> None:
+    """T(2) = 0.55 s and 0.1 s are serial: at most 5.5 times as fast as two, not 10 times."""
+    cells = [cell(n, np.ones(1) * (0.9 / n + 0.1), np.ones(40), ("run",)) for n in (2, 4, 8)]
+    (found,) = describe(cells, None)
+    assert "at most 5.5x over N = 2 (extrapolated: measured up to N = 8)." in found
 
 
 def test_the_draws_of_two_cells_vary_evenly() -> None:

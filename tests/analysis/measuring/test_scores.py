@@ -64,6 +64,18 @@ def test_lanes_that_end_together_are_read_where_all_runs_have_finished(tmp_path:
     assert starts(load(root)) == pytest.approx({"0": 64_000, "1": 256_000})
 
 
+def test_two_rollouts_of_a_lane_in_a_round_keep_every_episode(tmp_path: Path) -> None:
+    """Free-running, a later row of a lane may have fewer steps, or as many."""
+    root = write_sweep(tmp_path / "s", [Job(batch_size=200)])
+    ends, lane = [1000, 2200, 2010, 2010, 3000, 4000, 4000], [0, 0, 0, 1, 0, 0, 1]
+    rows = {"env_steps": ends, "lane": lane, "return": [10.0, 10, 95, 10, 10, 10, 10]}
+    pd.DataFrame(rows).to_csv(root / "0" / "episodes.csv", index=False)
+    known = experience(load(root))["0"]
+    assert known.mean(0.0, 4000.0) == pytest.approx((6 * 10 + 95) / 7)
+    windows = known.mean(np.arange(0, 4000, 100.0), np.arange(100, 4001, 100.0))
+    assert ((windows > 9.999) & (windows < 95.001)).all()
+
+
 def test_scores_from_evaluations_are_those_at_the_end(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
     sweep = load(root)

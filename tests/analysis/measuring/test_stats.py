@@ -222,6 +222,13 @@ def test_pooled_ratios_of_pairs() -> None:
     assert found == pytest.approx((math.log(3), 0.0, 1))
 
 
+def test_without_spread_only_equal_runs_of_two_seeds_have_an_interval() -> None:
+    assert stats.difference(two([3.0, 4.0], [3.0, 4.0], paired=True)).interval() == (0, 0, 0)
+    assert math.isnan(stats.difference(two([3.0, 4.0], [2.0, 3.0], paired=True)).interval().low)
+    sure = stats.difference(two([3.0, 4.0, 5.0], [2.0, 3.0, 4.0], paired=True))
+    assert sure.interval() == (-1, -1, -1)
+
+
 def test_over_tasks_variances_add_and_satterthwaite_counts() -> None:
     found = stats.overall([Estimate(1.0, 4.0, 2.0), Estimate(3.0, 12.0, 4.0)])
     assert found == pytest.approx((2.0, 4.0, 4.0**2 / (1.0 / 2 + 9.0 / 4)))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,20 @@ def test_an_iteration_after_a_resumption_is_warm_up_too(tmp_path: Path) -> None:
     assert len(iterations_after_warmup(sweep, 0)) == 12
     two = iterations_after_warmup(sweep, 2)
     assert two[two["run"] == "0"]["iteration"].tolist() == [3, 6]
+
+
+def test_times_before_a_resumption_with_other_processes_do_not_count(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(iterations=6), Job(iterations=6, seed=1)])
+    for name, words in (("0", ["total_steps=9", "sampler.n=4"]), ("1", ["total_steps=9"])):
+        compile_in(root / name, {1: 5.0, 4: 5.0})
+        path = root / name / "run.json"
+        resumed = json.loads(path.read_text()) | {"resumptions": [{"overrides": words}]}
+        path.write_text(json.dumps(resumed))
+    sweep = load(root)
+    counted = iterations_after_warmup(sweep, 1)
+    places = {run: rows["iteration"].tolist() for run, rows in counted.groupby("run")}
+    assert places == {"0": [5, 6], "1": [2, 3, 5, 6]}
+    assert "Resumed with other processes, so earlier times do not count: 0" in sweep.notes
 
 
 def test_runs_of_earlier_versions_have_their_compiling_in_timing_csv(tmp_path: Path) -> None:
