@@ -1,8 +1,10 @@
+import errno
 import math
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -22,6 +24,35 @@ def test_an_evaluation_without_a_number_is_never_the_best(run, monkeypatch):
     monkeypatch.setattr(Evaluator, "evaluate", lambda *_: Evaluation([next(returns)], [1]))
     _, directory = run("env=cartpole", "eval.every=256", "eval.episodes=1", "sampler=serial")
     assert checkpoint.load(directory / "checkpoints" / "best.pt")["env_steps"] == 512
+
+
+def test_a_policy_is_the_best_when_it_is_saved(run, monkeypatch, tmp_path):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(checkpoint.CheckpointFiles, "save_best", full)
+    with pytest.raises(OSError, match="no room"):
+        run("env=cartpole", "sampler=serial", "eval.episodes=1")
+    state = checkpoint.load(tmp_path / "run0" / "checkpoints" / "last.pt")
+    assert (state["best"], state["env_steps"]) == (None, 768)
+
+
+def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_them(run, monkeypatch):
+    done, sync, replace = [], os.fdatasync, os.replace
+
+    def synced(descriptor):
+        done.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        sync(descriptor)
+
+    def replaced(source, target):
+        replace(source, target)
+        done.append(Path(target).name)
+
+    monkeypatch.setattr("os.fdatasync", synced)
+    monkeypatch.setattr("os.replace", replaced)
+    run("env=cartpole", "sampler=serial", "eval.episodes=1")
+    files = {"iterations.csv", "episodes.csv", "timing.csv", "eval.csv"}
+    assert files <= {*done[: done.index("last.pt")]}
 
 
 def test_a_run_is_evaluated_at_its_end_unless_an_evaluation_has_no_episodes(run):

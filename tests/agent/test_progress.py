@@ -1,5 +1,7 @@
 """The returns on the bar and in the last line of a run."""
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -21,6 +23,30 @@ def test_a_run_whose_episodes_never_ended_says_so() -> None:
     result = RunResult(-0.036, -0.036, None, 1000, 1.0, None)
     assert str(result) == "evaluation -0.036 (without exploration), no episode ended"
     assert str(result._replace(eval_mean=None)) == "no episode ended"
+
+
+GONE = """
+import os, pty, sys
+from walle.agent.recorder import Progress
+
+master, slave = pty.openpty()
+results = os.dup(1)
+for number in (1, 2):
+    os.dup2(slave, number)
+progress = Progress(sys.argv[1], 100, every_s=60)
+os.close(master)  # nobody sends SIGHUP to a process without a controlling terminal
+progress.say("a sampler is replaced")
+row = {"return_mean": 1.0, "env_steps_per_s": 1.0, "iteration_s": 2.0, "env_steps": 5}
+progress.show(row | {"collect_share": 0.2, "learn_share": 0.5}, None, {})
+progress.close()
+os.write(results, b"done")
+"""
+
+
+@pytest.mark.parametrize("kind", ["lines", "bar"])
+def test_a_run_outlives_its_terminal(kind: str) -> None:
+    command = [sys.executable, "-c", GONE, kind]
+    assert subprocess.run(command, capture_output=True, timeout=60).stdout == b"done"
 
 
 def test_a_narrow_terminal_shows_the_first_parts() -> None:

@@ -1,7 +1,9 @@
 """Overlapped and free-running runs of 200 rounds, with random delays on both sides."""
 
 import bisect
+import errno
 import itertools
+import os
 import random
 import time
 from collections import defaultdict
@@ -121,6 +123,44 @@ def test_free_running_an_interrupted_round_is_not_in_the_saved_lanes(run, monkey
     assert state["env_steps"] == 5 * BATCH
     collected = sum(lanes["round"] * len(lanes["numbers"]) for lanes in state["lanes"])
     assert collected * STEPS == state["env_steps"]
+
+
+@pytest.mark.parametrize("lag", ["0", "1"])
+def test_an_error_while_a_round_is_received_leaves_the_last_checkpoint(
+    run, monkeypatch, tmp_path, lag
+):
+    """The lanes are then ahead of what was learned: a run that was resumed so would hang."""
+    release, calls = ExperienceQueue.release, iter(range(100))
+
+    def full(*arguments):
+        if next(calls) == 4:  # of two in the third round
+            raise OSError(errno.EMFILE, "too many open files")
+        release(*arguments)
+
+    monkeypatch.setattr(ExperienceQueue, "release", full)
+    small = ("env=cartpole", "sampler.n=2", f"sampler.max_lag={lag}", "checkpoint.every=256")
+    with pytest.raises(OSError, match="too many open files"):
+        run(*small)
+    state = checkpoint.load(tmp_path / "run0" / "checkpoints" / "last.pt")
+    assert state["iteration"] == 2
+    assert {block["round"] for block in state["lanes"]} == {2}
+
+
+def test_a_sampler_opens_no_more_files_than_are_allowed_for_it(run, monkeypatch):
+    most: list[int] = []
+    publish = ProcessSampling.publish
+
+    def counted(*arguments):
+        most.append(len(os.listdir("/proc/self/fd")))
+        publish(*arguments)
+
+    monkeypatch.setattr(ProcessSampling, "publish", counted)
+    peaks = []
+    for n in (2, 4):
+        run("env=cartpole", f"sampler.n={n}")
+        peaks.append(max(most))
+        most.clear()
+    assert 0 < peaks[1] - peaks[0] <= 2 * process_sampling._FILES_A_SAMPLER
 
 
 @pytest.mark.slow

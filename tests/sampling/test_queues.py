@@ -117,6 +117,7 @@ def test_a_closed_queue_ends_the_wait_for_a_slot(queue, writers):
 
 
 def test_a_failure_carries_its_report(queue, writers):
+    writers[1].send(READY)  # both messages are read at once
     writers[1].fail("Traceback: the gearbox broke")
     for _ in range(2):  # a later wait raises it again
         with pytest.raises(WorkerError, match=r"sampler-1 failed:\nTraceback: the gearbox"):

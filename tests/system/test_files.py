@@ -29,6 +29,19 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
     assert sorted(tmp_path.iterdir()) == [tmp_path / "directory", file]
 
 
+def test_an_interrupt_after_the_replacement_is_not_hidden(tmp_path, monkeypatch):
+    replace = os.replace
+
+    def interrupted(*paths):
+        replace(*paths)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", "new")
+    assert (tmp_path / "file").read_text() == "new"
+
+
 def test_a_directory_is_made_for_this_user_alone(tmp_path):
     before = os.umask(0)
     try:

@@ -13,7 +13,15 @@ import pytest
 
 from walle.errors import WorkerError
 from walle.system.signals import DEATH
-from walle.system.supervision import LEAST_S, DeathWatch, Restarts, Silence, TimeLimit, Watchdog
+from walle.system.supervision import (
+    LEAST_S,
+    SLICE_S,
+    DeathWatch,
+    Restarts,
+    Silence,
+    TimeLimit,
+    Watchdog,
+)
 
 LIMIT_S = 10
 
@@ -93,6 +101,29 @@ def test_work_that_goes_on_after_the_error_is_ended_too():
         [sys.executable, "-c", code, "disk"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout.count("\n")) == (1, 2)
+
+
+STOPPED = """
+import os, signal, subprocess, time
+from walle.system import supervision
+
+begun_s = time.monotonic()
+wake = f"sleep 0.2; kill -STOP {os.getpid()}; sleep 2; kill -CONT {os.getpid()}"
+subprocess.Popen(["sh", "-c", wake])
+stepped_s = begun_s
+with supervision.Watchdog(0.5, print, print).over("the round", lambda: stepped_s):
+    while time.monotonic() - begun_s < 3:
+        sum(range(1_000_000))  # a step of some milliseconds in which no signal is handled
+        stepped_s = time.monotonic()
+print("done")
+"""
+
+
+def test_a_pause_is_no_silence():
+    """Ctrl-Z and later `fg`: the watching thread may be the first to run again."""
+    command = [sys.executable, "-c", STOPPED]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stdout, done.stderr) == ("done\n", "")
 
 
 class Mortal:
@@ -321,23 +352,45 @@ def test_a_silent_sampler_is_named_once_and_then_replaced(clock):
     silence = Silence(3, 10.0, clock)
     assert silence.wait_s() is None
     silence.update(1, owes=True)
-    assert silence.wait_s() == 10
-    clock.now += 9
-    assert (silence.wait_s(), silence.overdue()) == (1, [])
-    clock.now += 1
+    assert silence.wait_s() == SLICE_S
+    clock.now += 9.5
+    silence.update(1, owes=True)
+    assert (silence.wait_s(), Silence(1, 10.0, clock).overdue()) == (0.5, [])
+    clock.now += 0.5
     assert silence.overdue() == [(1, 10, "name")]
-    assert (silence.wait_s(), silence.overdue()) == (10, [])
+    assert (silence.wait_s(), silence.overdue()) == (SLICE_S, [])
     clock.now += 10
-    assert (silence.wait_s(), silence.overdue()) == (0, [(1, 20, "replace")])
+    assert silence.overdue() == [(1, 20, "replace")]
+    assert silence.wait_s() == 0
 
 
-def test_nobody_is_replaced_unnamed(clock):
-    """The agent may have been busy, or the machine asleep, for longer than both limits."""
+def test_nobody_is_replaced_unnamed_and_unwatched(clock):
+    """The agent may have been busy, or the processes stopped, for longer than both limits."""
     silence = Silence(1, 10.0, clock)
     silence.update(0, owes=True)
     clock.now += 1000
     assert silence.overdue() == [(0, 1000, "name")]
-    assert silence.overdue() == [(0, 1000, "replace")]
+    clock.now += 9
+    assert silence.overdue() == []
+    clock.now += 1
+    assert silence.overdue() == [(0, 1010, "replace")]
+
+
+def test_the_time_in_which_the_process_was_stopped_does_not_count(clock):
+    """As by Ctrl-Z, `docker pause` or Slurm: a wait then takes longer than was asked."""
+    silence = Silence(1, 10.0, clock)
+    silence.update(0, owes=True)
+    for stopped_s in (0, 3600):
+        assert silence.wait_s() == SLICE_S
+        clock.now += SLICE_S + stopped_s
+        assert silence.overdue() == []
+    clock.now += 8
+    assert silence.overdue() == [(0, 10, "name")]
+    assert silence.wait_s() == SLICE_S
+    clock.now += SLICE_S + 3600
+    assert silence.overdue() == []
+    clock.now += 9
+    assert silence.overdue() == [(0, 20, "replace")]
 
 
 def test_the_time_runs_from_when_the_sampler_owes_first(clock):
@@ -346,7 +399,6 @@ def test_the_time_runs_from_when_the_sampler_owes_first(clock):
     clock.now += 6
     silence.update(0, owes=True)
     silence.update(1, owes=True)
-    assert silence.wait_s() == 4
     clock.now += 4
     assert silence.overdue() == [(0, 10, "name")]
     clock.now += 6

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from walle.agent.callback import CheckpointInfo, EndInfo, EvaluationInfo, Info, RoundInfo
@@ -94,8 +95,12 @@ class Agent:
         except BaseException as error:
             path = None
             try:
-                if (state := self._state_to_save()) is not None:
-                    path = self.checkpoints.save_last(state)
+                # An error within `receive` may leave lanes ahead of what was learned.
+                if (state := self._state_to_save()) is not None and (
+                    self.lag.free_running
+                    or all(block["round"] == state["iteration"] for block in state["lanes"])
+                ):
+                    path = self._write(state)
             except (OSError, CallbackError) as other:
                 error.add_note(f"no checkpoint could be written: {other}")
             if isinstance(error, Interrupted):
@@ -218,9 +223,9 @@ class Agent:
             mean = evaluation.mean
             is_best = not math.isnan(mean) and (self.best is None or mean > self.best)
             if is_best:
-                self.best = mean
                 with self.timer.section("checkpoint"):
                     self.checkpoints.save_best(self._policy_state())
+                self.best = mean
             self._call(
                 "on_evaluation",
                 EvaluationInfo,
@@ -232,8 +237,12 @@ class Agent:
 
     def save_last(self) -> None:
         """Writes checkpoints/last.pt, and the new rows of a replay buffer next to it."""
-        path = self.checkpoints.save_last(self.state_dict())
+        path = self._write(self.state_dict())
         self._call("on_checkpoint", CheckpointInfo, path=path)
+
+    def _write(self, state: dict[str, Any]) -> Path:
+        self.recorder.sync()  # after a crash the files must have the rows that the state counts
+        return self.checkpoints.save_last(state)
 
     def _call(self, hook: str, kind: type[Info], **facts: Any) -> None:
         self.callbacks.call(hook, kind, self.iteration, self.env_steps, **facts)

@@ -113,6 +113,11 @@ class CsvFile:
             os.ftruncate(self._descriptor, info.st_size)
             raise OSError(error.errno, error.strerror, str(self._path)) from None
 
+    def sync(self) -> None:
+        """Waits until the rows are on the disk."""
+        if self._descriptor >= 0:
+            os.fdatasync(self._descriptor)
+
     def close(self) -> None:
         """Closes the file."""
         if self._descriptor >= 0:

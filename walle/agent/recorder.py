@@ -23,7 +23,7 @@ from walle.sampling.rounds import Round
 from walle.sampling.sampling import Event, NodesInUse
 from walle.system.format import return_text
 from walle.system.run_files import read_status, update_status
-from walle.system.signals import Signals
+from walle.system.signals import Signals, terminal_may_vanish
 from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Every, Span, Timer, TraceFile
 from walle.types import InfoColumn, IntArray, PolicySnapshot, Rollout
 
@@ -180,6 +180,11 @@ class Recorder:
             self.tracker.load_state_dict(earlier["tracker"])
         if self.tracker.recent_info:
             update_status(self.directory, info=[*self.tracker.recent_info])
+
+    def sync(self) -> None:
+        """Waits until the rows are on the disk."""
+        for file in self._files.values():
+            file.sync()
 
     def state_dict(self) -> dict[str, Any]:
         """State needed to resume: episodes, the files' lengths, the run's wall clock so far."""
@@ -347,16 +352,19 @@ class Progress:
             elif self._kind == "lines" and time.monotonic() - self._shown > self._every_s:
                 print(self.doing(), flush=True)
 
+    @terminal_may_vanish()
     def look(self, env_steps: int) -> None:
         """Shows the steps and what the agent is doing on the bar, at once."""
         if self._kind == "bar":
             self._bar.update(self._task, completed=env_steps, description=self.doing())
 
+    @terminal_may_vanish()
     def say(self, line: str) -> None:
         """Prints a line on stdout at once."""
         if self._kind in ("bar", "lines"):
             print(line, flush=True)
 
+    @terminal_may_vanish()
     def show(self, row: Row, eval_mean: float | None, spent: Mapping[str, float]) -> None:
         """Shows a row of iterations.csv, the last evaluation, and seconds `spent` on other work."""
         self._shown, self._wait_s = time.monotonic(), self._every_s
@@ -368,6 +376,7 @@ class Progress:
             text = describe(row, eval_mean, spent)
             print(f"{row['env_steps']:>10,} / {self._total:,} steps  {text}", flush=True)
 
+    @terminal_may_vanish()
     def close(self) -> None:
         """Stops the bar, which stays on the screen; the terminal then works as before."""
         self._closed.set()

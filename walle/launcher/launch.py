@@ -32,7 +32,7 @@ from walle.system.forkserver import without_collector
 from walle.system.format import count_text, list_text, ranges_text
 from walle.system.identity import as_json
 from walle.system.run_files import read_status, remove_empty
-from walle.system.signals import ENDING, FOR_AGENT, SAVING, signal_handlers
+from walle.system.signals import ENDING, FOR_AGENT, SAVING, leave_terminal, signal_handlers
 from walle.timing import timestamp
 
 log = logging.getLogger(__name__)
@@ -243,7 +243,13 @@ class Launch:
             )
         ending: list[int] = []
         saving: list[int] = []
-        handlers = dict.fromkeys(ENDING, ending.append) | dict.fromkeys(SAVING, saving.append)
+
+        def end(number: int) -> None:
+            if number == signal.SIGHUP:
+                leave_terminal()
+            ending.append(number)
+
+        handlers = dict.fromkeys(ENDING, end) | dict.fromkeys(SAVING, saving.append)
         verdicts: dict[int, Verdict] | None = {}
         try:
             with signal_handlers(handlers, keep_ignored=FOR_AGENT):

@@ -33,7 +33,6 @@ from walle.system.commands import COMMAND_VARIABLE, command_line
 from walle.system.format import count_text, ranges_text
 from walle.system.machine import busy_s, clock_mhz, oom_kills
 from walle.system.run_files import read_status, set_aside, update_status
-from walle.system.signals import leave_terminal
 from walle.timing import timestamp
 
 log = logging.getLogger(__name__)
@@ -238,16 +237,14 @@ class Runner:
                 send_signal(active.link, signal.SIGTERM)
 
     def _pass_on(self, signals: Sequence[int]) -> None:
-        """Asks the jobs to stop at the first signal, and kills them at the second.
+        """Asks the jobs to stop at the first signal, and kills them at a later SIGINT.
 
-        A SIGHUP is never the second: closing a terminal once sends two.
+        Closing a terminal once sends two SIGHUPs, and Slurm more than one SIGTERM.
         """
         for signum in signals[self._seen :]:
             self._seen += 1
-            if signum == signal.SIGHUP:
-                leave_terminal()
-                if self._handled:
-                    continue
+            if self._handled and signum != signal.SIGINT:
+                continue
             self._handled += 1
             self._allocator.stop()
             if self._handled == 1:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walle.launcher.records import Progress, read_progress
 from walle.system.format import duration_text, number_text, ranges_text
+from walle.system.signals import terminal_may_vanish
 
 if TYPE_CHECKING:  # not loaded: `walle.sweep` needs the table and starts without Hydra
     from rich.live import Live
@@ -86,6 +87,7 @@ class Screen:
         if self._live is None:
             log.info(f"#{job.num} {how} on cores {ranges_text(grant.cores)}: {job.label}")
 
+    @terminal_may_vanish()
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
         """Shows that a job ended; `tail` holds its last printed lines if it did not complete."""
         self._ended.add(job.num)
@@ -105,6 +107,7 @@ class Screen:
             for line in tail:
                 self._live.console.print(f"    | {line}", markup=False, highlight=False)
 
+    @terminal_may_vanish()
     def update(self, running: Iterable[tuple[Job, Grant]], waiting: int) -> None:
         """Draws the table, once a second at most; prints nothing without a terminal."""
         if self._live is None or time.monotonic() - self._shown_at < REFRESH_S:
@@ -126,6 +129,7 @@ class Screen:
         self._stopped = True
         self.warn(message)
 
+    @terminal_may_vanish()
     def warn(self, message: str) -> None:
         """Prints a warning, above the table if there is one."""
         if self._live is None:
@@ -133,6 +137,7 @@ class Screen:
         else:
             self._live.console.print(message, style="yellow", markup=False, highlight=False)
 
+    @terminal_may_vanish()
     def close(self) -> None:
         """Ends the display."""
         if self._live is not None:

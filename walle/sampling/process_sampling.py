@@ -29,7 +29,7 @@ from walle.timing import SAMPLER_SECTIONS
 from walle.types import Lag, PolicySnapshot
 
 _GRACE_S = 2.0
-_FILES, _FILES_A_SAMPLER = 128, 8  # open at once while the samplers start
+_FILES, _FILES_A_SAMPLER = 128, 12  # open at once while the samplers start
 UNEVEN = 1.15  # lanes move if the slowest sampler takes this many times as long as the quickest
 WINDOW_S = 1.0  # seconds of work of each sampler from which its speed is measured
 MOST = 2  # a sampler gets at most this multiple of its initial number of lanes

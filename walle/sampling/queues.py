@@ -166,7 +166,7 @@ class ExperienceQueue:
         ready = wait([*open_ends, *others], timeout_s)
         known = len(self._arrivals)
         for connection, sampler in open_ends.items():
-            if connection in ready:
+            while connection in ready and not connection.closed and connection.poll():
                 self._take_message(sampler, connection)
         fresh = [self._arrivals.pop() for _ in range(len(self._arrivals) - known)]
         # New rollouts are ordered by the time at which they were sent. Ordered by the samplers'

@@ -29,7 +29,8 @@ def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        os.unlink(temporary)  # on a full disk this makes room for status.json
+        with suppress(FileNotFoundError):  # a signal may arrive after the replacement
+            os.unlink(temporary)  # on a full disk this makes room for status.json
         raise
 
 
@@ -40,10 +41,12 @@ def cache_directory(*, for_code: bool = False) -> Path:
     `for_code` also excludes directories from which nothing can be executed.
     Raises PermissionError if neither directory can be used.
     """
-    candidates = [Path(tempfile.gettempdir()) / f"walle-{os.getuid()}"]  # the same for every run
+    candidates = []
     with suppress(RuntimeError):  # neither HOME nor a name for this uid
         cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "walle"
-        candidates.insert(0, cache)
+        candidates.append(cache)
+    with suppress(FileNotFoundError):  # no directory for temporary files
+        candidates.append(Path(tempfile.gettempdir()) / f"walle-{os.getuid()}")
     if for_code:  # a command in which torch calls the compiler breaks at spaces in a path
         candidates.sort(key=lambda path: len(str(path).split()))
     try:
@@ -102,8 +105,10 @@ class TemporaryDirectory:
         with locked_file(parent / f"{suffix.lstrip('.')}.lock"):
             for directory in parent.glob(f"*{suffix}"):
                 # Its owner may have ended before it made the lock, or have just removed it.
-                with suppress(FileNotFoundError), (directory / "lock").open("a") as file:
-                    if try_lock(file.fileno()):
+                with suppress(FileNotFoundError):
+                    with (directory / "lock").open("a") as file:
+                        left = try_lock(file.fileno())
+                    if left:  # after the lock is closed: NFS would keep an open file
                         shutil.rmtree(directory, ignore_errors=True)
             self.path = parent / f"{os.urandom(4).hex()}{suffix}"
             lock = ExitStack()

@@ -78,7 +78,7 @@ def start_fork_server(*, for_workers: bool = True, loaded: bool = False) -> Any:
     # Multiprocessing would make a directory pymp-* in TMPDIR for the server's socket, which a
     # killed process would leave there. The next run removes our directory.
     settings: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]
-    with suppress(PermissionError):  # without a private directory
+    with suppress(OSError):  # without a private directory, or room in it
         if "tempdir" not in settings:
             directory = TemporaryDirectory(cache_directory(), ".sockets")
             if len(str(directory.path)) <= _LONGEST_PATH:

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
@@ -144,6 +145,11 @@ def busy_s(cores: Sequence[int]) -> float | None:
 
 
 def oom_kills() -> int:
-    """The number of processes killed for lack of memory since the machine started."""
-    match = re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.M)
-    return int(match[1]) if match else 0
+    """The number of processes killed for lack of memory since the machine started, if it is known.
+
+    Else 0, as in a sandbox that hides /proc/vmstat.
+    """
+    with suppress(OSError):
+        if match := re.search(r"^oom_kill (\d+)$", Path("/proc/vmstat").read_text(), re.M):
+            return int(match[1])
+    return 0

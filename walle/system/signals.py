@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -166,6 +167,17 @@ def leave_terminal() -> None:
                 continue
         os.dup2(null, descriptor)
     os.close(null)
+
+
+@contextmanager
+def terminal_may_vanish() -> Iterator[None]:
+    """In the body, output to a terminal that is gone is discarded: a logout may send no SIGHUP."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        leave_terminal()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from walle.errors import WorkerError
 from walle.system.signals import DEATH, SILENT, blocked_signals
 
 NATIVE_S = 10.0
+SLICE_S = 1.0  # the longest wait: what takes longer, the process was stopped, as by Ctrl-Z
 LEAST_S, TIMES_THE_LONGEST = 60.0, 10.0
 AT_MOST_A_ROUND = 2
 
@@ -142,6 +144,7 @@ class Watchdog:
         gave a sign of life, in seconds of the monotonic clock.
         """
         done, start, limit_s = threading.Event(), time.monotonic(), self.limit.seconds
+        since = start
         main = threading.current_thread() is threading.main_thread()
         ident = threading.get_ident()
         text = f"{what} {2 * limit_s:.0f} s (sampler.timeout_s)"
@@ -152,9 +155,12 @@ class Watchdog:
 
         def silent(seconds: float) -> bool:
             """Waits until the body has been silent for so long; False if it is done before."""
-            while (left := max(start, alive()) + seconds - time.monotonic()) > 0:
-                if done.wait(left):
+            nonlocal since
+            while (left := max(since, alive()) + seconds - (now := time.monotonic())) > 0:
+                if done.wait(min(left, SLICE_S)):
                     return False
+                stopped_s = time.monotonic() - now - min(left, SLICE_S)
+                since = max(since, alive()) + stopped_s
             return True
 
         def watch() -> None:
@@ -199,7 +205,8 @@ class Silence:
     ) -> None:
         self.limit, self._clock = TimeLimit(timeout_s), clock
         self._since: list[float | None] = [None] * workers
-        self._named: set[int] = set()
+        self._named: dict[int, float] = {}  # when they were named
+        self._until = math.inf  # the end of the wait
 
     def update(self, worker: int, *, owes: bool) -> None:
         """Records whether a result is due from the worker; its time starts at the first record."""
@@ -216,30 +223,40 @@ class Silence:
     def heard(self, worker: int, took_s: float = 0.0) -> None:
         """Records a message; `took_s` is the time that its result took, if it sent one."""
         self._since[worker] = None
-        self._named.discard(worker)
+        self._named.pop(worker, None)
         self.limit.note(took_s)
 
+    def _due(self, worker: int, since: float) -> float:
+        limit_s = self.limit.seconds
+        if (named_at := self._named.get(worker)) is None:
+            return since + limit_s
+        return max(since + limit_s, named_at) + limit_s
+
     def wait_s(self) -> float | None:
-        """Seconds until the next worker is overdue; None if no result is due."""
-        limits = [
-            since + self.limit.seconds * (2 if worker in self._named else 1)
-            for worker, since in enumerate(self._since)
-            if since is not None
-        ]
-        return max(0.0, min(limits) - self._clock()) if limits else None
+        """Seconds until the next worker is overdue, a second at most; None if no result is due."""
+        dues = [self._due(worker, x) for worker, x in enumerate(self._since) if x is not None]
+        now, self._until = self._clock(), math.inf
+        if not dues:
+            return None
+        self._until = now + min(max(0.0, min(dues) - now), SLICE_S)
+        return self._until - now
 
     def overdue(self) -> list[tuple[int, float, Literal["name", "replace"]]]:
         """Workers to name now, once each, and those to replace; each with its seconds of delay."""
         silent: list[tuple[int, float, Literal["name", "replace"]]] = []
-        now, limit_s = self._clock(), self.limit.seconds
+        now = self._clock()
+        stopped_s = max(0.0, now - self._until)
+        self._until = math.inf
+        self._named = {worker: at + stopped_s for worker, at in self._named.items()}
         for worker, since in enumerate(self._since):
-            if since is None or now - since < limit_s:
+            if since is None:
                 continue
-            if worker not in self._named:
-                self._named.add(worker)
-                silent.append((worker, now - since, "name"))
-            elif now - since >= 2 * limit_s:
-                silent.append((worker, now - since, "replace"))
+            self._since[worker] = since = since + stopped_s
+            if now < self._due(worker, since):
+                continue
+            remedy: Literal["name", "replace"] = "replace" if worker in self._named else "name"
+            self._named.setdefault(worker, now)
+            silent.append((worker, now - since, remedy))
         return silent
 
 

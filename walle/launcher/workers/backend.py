@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import shlex
-import signal
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -27,7 +26,6 @@ from walle.launcher.workers.submission import LOGS, Submission, new_directory, u
 from walle.launcher.workers.worker import store
 from walle.system.format import count_text, ranges_text
 from walle.system.run_files import read_status
-from walle.system.signals import leave_terminal
 
 log = logging.getLogger(__name__)
 
@@ -173,8 +171,6 @@ class WorkersBackend(ABC):
             verdicts = follower.follow(
                 ending, lambda: self._request_checkpoints(submission, run.saving)
             )
-            if ending and ending[0] == signal.SIGHUP:
-                leave_terminal()
             if self._wait_for_workers(follower, sweep, ending):
                 return follower.ended_early() if ending else verdicts
         print(f"left; the workers continue: {how}", file=sys.stderr)
