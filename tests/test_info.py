@@ -6,7 +6,6 @@ observes. It parks if x is below `room`, and its step t has a fuel of t / 2 if x
 
 from __future__ import annotations
 
-import csv
 from dataclasses import replace
 from functools import partial
 
@@ -21,7 +20,6 @@ from walle.agent.sinks import section
 from walle.analysis.runs import load
 from walle.analysis.writing import panel
 from walle.config import compose
-from walle.config.loading import without_removed
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.lanes import numbers_in
 from walle.envs.probe import probe
@@ -127,29 +125,6 @@ def test_a_run_without_info_has_no_column_and_no_array(tmp_path):
     step = make_lanes(env, [0], 0)
     step.reset()
     assert step.step(np.zeros((1, 1))).info is None
-
-
-def test_a_run_of_an_earlier_version_gets_no_new_columns(run, tmp_path):
-    """Its checkpoint names no columns, and the headers of its files stay as they are."""
-    from walle.agent import checkpoint
-
-    settings = compose([*RUN, "sampler=serial", "env.episode_limit=6", "total_steps=48"])
-    train(settings, tmp_path)
-    state = checkpoint.load(tmp_path / "checkpoints" / "last.pt")
-    del state["info"], state["recorder"]["tracker"]["info"]
-    for file in ("episodes", "iterations", "eval"):
-        path = tmp_path / f"{file}.csv"
-        rows = [{k: x for k, x in r.items() if "is_success" not in k} for r in read(path)]
-        with path.open("w") as stream:
-            writer = csv.DictWriter(stream, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        state["recorder"]["lengths"][file] = path.stat().st_size
-    train(replace(settings, total_steps=96), tmp_path, resumed=state)
-    assert "is_success" not in read(tmp_path / "episodes.csv")[-1]
-    stored = {"env": {"id": "x"}, "logger": {"name": "files"}, "sampler": {}}
-    found = without_removed(stored)
-    assert (found["env"]["reset_options"], found["logger"]["info"]) == ({}, [])
 
 
 def test_numbers_of_every_kind_are_read():

@@ -36,7 +36,7 @@ from walle.agent.recorder import EpisodeTracker, Progress, Recorder
 from walle.agent.run_directory import Status, set_aside_previous, write_provenance
 from walle.agent.sinks import make_sinks
 from walle.algos.base import Algorithm, Problem
-from walle.config.loading import config_hash, validate, with_variables, without_removed
+from walle.config.loading import config_hash, validate, with_variables
 from walle.config.schemas import Config, RaySampler, SerialSampler
 from walle.envs import EnvSpec
 from walle.envs.probe import Probe, probe
@@ -108,11 +108,11 @@ def train(
         groups: Any = {name: {} for name in (*keys[2:], "sampler", "learner", "logger")}
         needed = {"config": dict.fromkeys(keys) | groups, "recorder": {"wall_s": 0.0}, "info": []}
         needed |= {"env_steps": 0, "live": [], "lanes": []}
-        checkpoint.check(file, resumed, needed, ["info"])
-        stored = without_removed(resumed["config"])
+        checkpoint.check(file, resumed, needed)
+        stored = dict(resumed["config"])
         for key in ("algo", "net"):
             stored[key] = {**settings[key], **stored[key]}  # an earlier version has fewer settings
-        stored["env"]["on_error"] = config.env.on_error  # this setting may change
+        stored["env"] = {**stored["env"], "on_error": config.env.on_error}  # this one may change
         for key in keys:
             if stored[key] != settings[key]:
                 raise ConfigError(
@@ -229,7 +229,7 @@ class Training:
             "quota": {"mean_length": None} if self.config.whole_episodes else None,
         }
         file = checkpoint.resumed_file(self.directory / "checkpoints", resumed)
-        checkpoint.check(file, resumed, like, absent=["recorder.tracker.faults"])  # before 0.3
+        checkpoint.check(file, resumed, like)
         blocks, fit = [], False
         with suppress(KeyError, TypeError, ValueError, IndexError, AttributeError):
             blocks = [LaneBlock.loaded(block) for block in resumed["lanes"]]

@@ -148,23 +148,3 @@ def test_a_file_is_not_cut_within_a_row(tmp_path):
     assert path.read_text() == "x,y\n1,2\n3,4\n"
     CsvFile(path, length=8).close()
     assert path.read_text() == "x,y\n1,2\n"
-
-
-def test_a_file_of_an_earlier_version_is_continued_under_its_old_columns(tmp_path):
-    path = tmp_path / "iterations.csv"
-    path.write_text("iteration,minibatches\n1,4\n")
-    file = CsvFile(path, length=path.stat().st_size)
-    file.append([{"iteration": 2, "gradient_steps": 8}])
-    assert path.read_text() == "iteration,minibatches\n1,4\n2,8\n"
-    with pytest.raises(ValueError, match="has columns"):
-        file.append([{"iteration": 3, "steps": 8}])
-    file.close()
-
-
-def test_a_file_of_an_earlier_version_that_lacks_a_column_is_continued_without_it(tmp_path):
-    path = tmp_path / "iterations.csv"
-    path.write_text("iteration,return_mean\n1,4.0\n")
-    file = CsvFile(path, length=path.stat().st_size)
-    file.append([{"iteration": 2, "faults": 0, "return_mean": 8.0}])
-    file.close()
-    assert path.read_text() == "iteration,return_mean\n1,4.0\n2,8.0\n"

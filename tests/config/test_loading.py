@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from walle.config import compose, config_directory, config_hash, schemas
-from walle.config.loading import without_removed
+from walle.config import compose, config_directory, config_hash
 from walle.errors import ConfigError
 from walle.system.machine import usable_physical_cores
 
@@ -90,8 +89,6 @@ def test_slow_passes_its_step_on():
         (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
         (["net.scale=states"], r"did you mean 'state'"),
         (["net.scale=state", "algo=sac"], r"algo=sac, which has another kind of policy"),
-        (["net.policy_hidden=[10*obs]"], r"must hold numbers: formulas belong to examples/wall_e"),
-        (["net.policy_init=normal"], r"policy_init is no longer a setting: .*examples/wall_e_2018"),
         (["algo=trpo", "algo.adapt=adaptive"], r"adapt is no longer .*algo=parallel_trpo_2016\)$"),
         (
             ["algo=trpo", "algo.advantage=monte_carlo"],
@@ -373,23 +370,7 @@ def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path, flags,
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
 
 
-@pytest.fixture
-def removed(monkeypatch):
-    gone = schemas.Removed(("minibatches",), "use learner.n")
-    monkeypatch.setitem(schemas.REMOVED, "learner.gone", gone)
-
-
-@pytest.mark.usefixtures("removed")
-@pytest.mark.parametrize("override", ["learner.gone=x", "+learner.gone=x"])
+@pytest.mark.parametrize("override", ["algo.adapt=x", "+algo.adapt=x"])
 def test_a_setting_of_earlier_versions_is_refused_by_what_replaces_it(override):
-    with pytest.raises(ConfigError, match=r"^learner.gone is no longer a setting: use learner.n$"):
+    with pytest.raises(ConfigError, match=r"^algo.adapt is no longer a setting: it belongs to ex"):
         compose([override])
-
-
-@pytest.mark.usefixtures("removed")
-def test_a_run_of_an_earlier_version_is_read_if_the_setting_changed_nothing():
-    stored = {"learner": {"n": 2, "gone": "minibatches"}, "seed": 1}
-    assert without_removed(stored) == {"learner": {"n": 2}, "seed": 1}
-    stored["learner"]["gone"] = "networks"
-    with pytest.raises(ConfigError, match=r"learner.gone=networks, which the run has, .*version"):
-        without_removed(stored)

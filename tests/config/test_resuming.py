@@ -10,7 +10,7 @@ from hydra import initialize_config_dir
 from omegaconf import OmegaConf
 
 from walle.config import compose, config_directory
-from walle.config.loading import MAY_CHANGE, resumed_config, stored_config, without_removed
+from walle.config.loading import MAY_CHANGE, resumed_config, stored_config
 from walle.errors import ConfigError
 
 RUN = (
@@ -200,11 +200,3 @@ def test_a_damaged_run_json_is_refused_in_one_line(tmp_path, content):
     with pytest.raises(ConfigError, match=r"run\.json is damaged: ") as error:
         stored_config(tmp_path)
     assert "\n" not in str(error.value)
-
-
-def test_a_serial_run_of_an_earlier_version_has_keys_that_are_gone():
-    stored = json.loads(stored_by("sampler=serial"))
-    stored["sampler"] |= {"n": 1, "max_lag": 0, "slots": 1, "balance": True, "restarts": 0}
-    stored["learner"]["divide"] = "minibatches"
-    del stored["env"]["wrappers"]
-    assert without_removed(stored) == json.loads(stored_by("sampler=serial"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import toy
-from walle.envs import EnvSpec, gymnasium_lanes, make_lanes, saving
+from walle.envs import EnvSpec, make_lanes, saving
 from walle.envs.gymnasium_lanes import GymnasiumLanes, make_env
 from walle.envs.saving import pack, unpack
 from walle.errors import RestoreError
@@ -73,22 +73,6 @@ def test_a_refused_module_is_not_even_imported():
     with pytest.raises(RestoreError):
         saving.load(asking_for("this", "s"), make_env(CARTPOLE))
     assert "this" not in sys.modules
-
-
-def test_a_state_with_images_of_an_earlier_version_goes_on(monkeypatch):
-    """Its pickle names a wrapper that is another one now."""
-    spec = EnvSpec("tests.toy_images:Mixed-v0")
-    env, old = make_env(spec), type("_Packed", (gymnasium_lanes._Flattened,), {})
-    old.__module__ = gymnasium_lanes.__name__
-    monkeypatch.setattr(gymnasium_lanes, "_Packed", old, raising=False)
-    env.reset(seed=3)
-    env.__class__ = old
-    state = saving.dump(env)
-    monkeypatch.undo()
-    assert b"_Packed" in state
-    loaded = saving.load(state, make_env(spec))
-    action = env.action_space.sample()
-    assert env.step(action)[0].tobytes() == loaded.step(action)[0].tobytes()
 
 
 def test_another_class_of_the_environments_own_module_is_loaded():

@@ -277,7 +277,7 @@ class Agent:
         """Resumes from `state_dict()`, except for the recorder and the samplers' lanes."""
         self.algorithm.load_state_dict(state["algorithm"])
         self.checkpoints.load_replay(state)
-        self.callbacks.load_state_dict(state.get("callbacks", {"states": {}, "stopped_by": None}))
+        self.callbacks.load_state_dict(state["callbacks"])
         if self.quota is not None:
             self.quota.load_state_dict(state["quota"])
         self.best, self._evaluations = state["best"], state["evaluations"]

@@ -7,7 +7,7 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -119,28 +119,28 @@ def checksums(state: Any) -> dict[str, str]:
     return dict(fields(state, ""))
 
 
-def check(path: Path, state: Any, like: Any, absent: Collection[str] = ()) -> None:
+def check(path: Path, state: Any, like: Any) -> None:
     """Compares the state in the file `path` with `like`, the state of new objects of the same run.
 
     A mapping needs the keys of its counterpart in `like`, a list as many entries, an array the same
     type and shape, any other value the same type; all numbers must be finite, and counts not
-    negative. None in `like` allows any value. `absent` names fields that older versions lack.
+    negative. None in `like` allows any value.
 
     Raises CheckpointError if something differs.
     """
     like = as_data(like)
-    if fault := next(_faults(state, like, "", absent), None):
-        end = _other(path, lambda other: not any(_faults(other, like, "", absent)))
+    if fault := next(_faults(state, like, ""), None):
+        end = _other(path, lambda other: not any(_faults(other, like, "")))
         raise CheckpointError(f"{path} has other shapes than this run, or is damaged: {fault}{end}")
 
 
-def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Iterator[str]:
+def _faults(found: Any, like: Any, field: str) -> Iterator[str]:
     """Yields the differences of `found`, the field `field`, from `like`, one sentence each."""
     kind, should = _kind(found), _kind(like)
     if isinstance(like, float) and kind == "float64 []":
         kind = should  # reward moments before the first update, up to version 0.3
-    if like is None or (should == "float32 []" and kind == "float32 [2]"):
-        return  # any value; Adam's decay in place of its steps, as before version 0.3
+    if like is None:
+        return
     if kind != should:
         yield f"{field} is {kind}, and this run has {should}"
     elif isinstance(like, int | float | torch.Tensor):
@@ -154,8 +154,7 @@ def _faults(found: Any, like: Any, field: str, absent: Collection[str]) -> Itera
     parts = _parts(found)
     for key, part in _parts(like).items():
         name = f"{field}.{key}" if field else f"{key}"
-        lacks = [] if name in absent else [f"it lacks {name}"]
-        yield from _faults(parts[key], part, name, absent) if key in parts else lacks
+        yield from _faults(parts[key], part, name) if key in parts else [f"it lacks {name}"]
 
 
 def _kind(value: Any) -> str:
@@ -435,7 +434,7 @@ def earlier_state(
     state = load_last(checkpoints, say)
     needed: dict[str, Any] = {"env_steps": 0, "iteration": 0, "versions": {}, "cpu_model": None}
     needed |= {"config": {"total_steps": None}, "callbacks": {}}
-    check(resumed_file(checkpoints, state), state, needed, ["callbacks"])
+    check(resumed_file(checkpoints, state), state, needed)
     # A run that was killed after its last round has yet to write its last records.
     ended = read_status(directory).get("state") == "completed"
     target = state["config"]["total_steps"]

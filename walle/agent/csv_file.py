@@ -11,9 +11,6 @@ from walle.errors import ConfigError, WalleError
 
 Value = float | int | str | None
 Row = Mapping[str, Value]
-# Columns of earlier versions; a resumed run keeps these names in its file.
-RENAMED = dict.fromkeys(("minibatches", "epochs", "updates"), "gradient_steps")
-ADDED = ("faults",)  # columns that the files of earlier versions lack
 
 
 class CsvFile:
@@ -83,11 +80,9 @@ class CsvFile:
             return
         if self._columns is None:
             self._create(tuple(rows[0]))
-        text, known = "", self._columns or ()
-        current = tuple(RENAMED.get(column, column) for column in known)
-        for given in rows:
-            row = {k: v for k, v in given.items() if k in known or k not in ADDED}
-            if tuple(row) not in (known, current):
+        text = ""
+        for row in rows:
+            if tuple(row) != self._columns:
                 raise ValueError(f"{self._path.name} has columns {self._columns}, got {tuple(row)}")
             cells = ["" if x is None or x != x else x for x in row.values()]
             text += ",".join(repr(float(x)) if isinstance(x, float) else str(x) for x in cells)

@@ -120,7 +120,7 @@ class EpisodeTracker:
         self._lanes.load_state_dict(state["lanes"])
         self._recent.extend(state["returns"])
         self._recent_lengths.extend(state["lengths"])
-        self.count, self.faults = state["count"], state.get("faults", 0)
+        self.count, self.faults = state["count"], state["faults"]
         for name, earlier in state.get("info", {}).items():
             self._sums[name].load_state_dict(earlier)
             self.recent_info[name].extend(earlier["recent"])

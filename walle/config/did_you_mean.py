@@ -166,7 +166,7 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
     if key.startswith(("env.kwargs.", "env.reset_options.")):
         return f"{key} does not exist yet; add it: +{key}=..."
     if key in REMOVED:
-        return f"{key} is no longer a setting: {REMOVED[key].instead}"
+        return f"{key} is no longer a setting: {REMOVED[key]}"
     if key in algorithms():
         return misplaced(key)
     if group == "sampler" and isinstance(parent, DictConfig):

@@ -146,8 +146,7 @@ def resumed_config(
 
     `composed` is what Hydra composes from `overrides` and the defaults.
     """
-    older: dict[str, Any] = {"callbacks": [], "start_from": None}  # runs older than these settings
-    settings = OmegaConf.create({**older, **without_removed(stored), "resume": None})
+    settings = OmegaConf.create({**stored, "resume": None})
     for override in OverridesParser.create().parse_overrides(list(overrides)):
         key = override.key_or_group
         if key == "resume" or key.startswith(("hydra.", "hydra/")):
@@ -189,39 +188,9 @@ def resumed_config(
 
 def stored_groups(stored: Mapping[str, Any]) -> tuple[Any, NetConfig]:
     """The groups `algo` and `net` of a configuration that a checkpoint holds."""
-    stored = without_removed(stored)
     composed = OmegaConf.create({name: stored[name] for name in ("algo", "net")})
     algo = _typed_algorithm(composed)
     return algo, _typed("net", composed.net, _schema("net", composed))
-
-
-def without_removed(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings stored by an earlier version, without removed ones and with some newer ones."""
-    current = {k: dict(v) if isinstance(v, Mapping) else v for k, v in stored.items()}
-    for key, removed in REMOVED.items():
-        group, _, name = key.rpartition(".")
-        settings = current.get(group, {}) if group else current
-        if group and ":" in str(settings.get("name")):
-            continue  # a class of the user's own may have a setting of this name
-        if name in settings and (value := settings.pop(name)) not in removed.usual:
-            raise ConfigError(
-                f"{key}={value}, which the run has, is no longer a setting: {removed.instead}; to "
-                "use the run as it is, install the version of walle that its run.json names"
-            )
-    if "env" in current:
-        earlier: dict[str, Any] = {
-            "on_error": "stop",
-            "reset_options": {},
-            "wrappers": [],
-            **dict.fromkeys(("action_low", "action_high", "policy_keys", "critic_keys")),
-        }
-        current["env"] = {**earlier, **current["env"]}
-    if "logger" in current:
-        current["logger"].setdefault("info", [])
-    sampler = current.get("sampler", {})
-    for name in LACKS.get(str(sampler.get("name")), {}):  # they had no effect there
-        sampler.pop(name, None)
-    return current
 
 
 def _refuse_value(group: str, node: Any) -> None:
@@ -278,8 +247,8 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
             if getattr(schema, key, None) == node[key]:
                 continue  # what this sampler has anyway, as a recipe with sampler.n=1 sets it
             raise ConfigError(cannot_have(str(node["name"]), key, node[key]))
-        if removed := REMOVED.get(f"{dot}{key}"):
-            raise ConfigError(f"{dot}{key} is no longer a setting: {removed.instead}")
+        if instead := REMOVED.get(f"{dot}{key}"):
+            raise ConfigError(f"{dot}{key} is no longer a setting: {instead}")
         near = nearest(f"{dot}{key}", {dot + name for name in known})
         raise ConfigError(f"{dot}{key} is not a setting; {near}")
 
@@ -324,8 +293,6 @@ def _whole(value: Any) -> Any:
 def _reason(error: OmegaConfBaseException, key: str, value: Any) -> str:
     """Why a value has the wrong type; the text follows the key and the value."""
     line = str(error).splitlines()[0]
-    if key in ("net.policy_hidden", "net.critic_hidden") and re.search(r"\*|mean", str(value)):
-        return " must hold numbers: formulas belong to examples/wall_e_2018 now (net=wall_e_2018)"
     if "ListConfig" in line:
         return f" must be a list, as in {key}=[{value}]"
     if "to Dict[" in line:

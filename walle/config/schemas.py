@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from walle.errors import matching, not_negative, one_of, positive, within
 from walle.types import Lag
@@ -298,31 +298,9 @@ LACKS = {  # by sampler: settings of other samplers that it cannot have, and why
 }
 
 
-class Removed(NamedTuple):
-    """A setting of earlier versions."""
-
-    # the values with which the setting changed nothing: a run that has one of them can be resumed
-    usual: tuple[Any, ...]
-    instead: str  # why it is gone, and what to use
-
-
 _OF_2016 = "it belongs to examples/parallel_trpo_2016 now (algo=parallel_trpo_2016)"
-_OF_2018 = "it belongs to examples/wall_e_2018 now (algo=wall_e_2018 net=wall_e_2018)"
-_OWN_WEIGHTS = "for other initial weights write a net of your own, as examples/wall_e_2018 does"
-
-REMOVED: dict[str, Removed] = {  # by key
-    "algo.adapt": Removed(("none",), _OF_2016),
-    "algo.adapt_kl": Removed((0.0005,), _OF_2016),
-    "algo.adapt_steps": Removed((600,), _OF_2016),
-    "algo.advantage": Removed(("gae",), "use algo.gae_lambda=1 for Monte-Carlo returns"),
-    "algo.baseline": Removed(("neural",), _OF_2016),
-    "algo.optimizer": Removed(("adam",), _OF_2018),
-    "algo.rate_per_root_width": Removed((False,), _OF_2018),
-    "algo.ridge": Removed((2.0,), _OF_2016),
-    "learner.divide": Removed(
-        ("minibatches",), "learners divide minibatches alone; use learner.n and learner.shards"
-    ),
-    "net.critic_init": Removed(("orthogonal",), _OWN_WEIGHTS),
-    "net.log_std_copies": Removed((1,), _OF_2018),
-    "net.policy_init": Removed(("orthogonal",), _OWN_WEIGHTS),
+_REMOVED_2016 = ("adapt", "adapt_kl", "adapt_steps", "baseline", "ridge")
+REMOVED = {  # settings of versions before 0.3, and what to use
+    **{f"algo.{name}": _OF_2016 for name in _REMOVED_2016},
+    "algo.advantage": "use algo.gae_lambda=1 for Monte-Carlo returns",
 }

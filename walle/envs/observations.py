@@ -117,9 +117,6 @@ class ObservationRows(gym.spaces.Box):
         keys: the pair of the policy's keys and the critics' keys; None without a choice.
     """
 
-    offset: Any = None  # see `EnvSpec`; earlier versions pickled none
-    keys: Any = None
-
     def __init__(
         self, original: Any, where: str, offset: Any = None, keys: Any = None, *, small: bool = True
     ) -> None:

@@ -29,8 +29,6 @@ _PLAIN = {
     "numpy.random._pickle": {"__bit_generator_ctor", "__generator_ctor"},
     "random": {"Random"},
 }
-# classes that states of earlier versions have
-_RENAMED = {("walle.envs.gymnasium_lanes", "_Packed"): "_Flattened"}
 _HEADER = 4  # integers before the generator's words: is seeded, seed, actions, bytes of each action
 _WORDS = 6  # of a generator's state
 _MASK = (1 << 64) - 1
@@ -45,7 +43,6 @@ class _Loader(pickle.Unpickler):
         self.classes: set[tuple[str, str]] = set()
 
     def find_class(self, module: str, name: str) -> Any:
-        name = _RENAMED.get((module, name), name)
         self.classes.add((module, name))
         plain = name in _PLAIN.get(module, ())
         if module == "builtins" and not plain:

@@ -8,7 +8,7 @@ from tests.test_training import learned
 from walle.agent import checkpoint
 from walle.agent.agent import Agent
 from walle.agent.checkpoint import ReplayFiles
-from walle.algos.off_policy.base import _steps_of, due_blocks
+from walle.algos.off_policy.base import due_blocks
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.learning.adam import TrainState
@@ -210,21 +210,6 @@ def test_discrete_actions_are_refused(name):
 def test_actions_in_their_own_units_are_refused():
     with pytest.raises(ConfigError, match=r"run from \[-2\.\] to \[2\.\]; use env.action=rescale"):
         made("sac", "env=pendulum", "env.action=clip")
-
-
-@pytest.mark.parametrize("steps", [0, 1, 777, 20_000])
-def test_the_steps_of_an_older_checkpoint_follow_from_its_decay(steps):
-    decay = np.ones(2, np.float32)
-    for _ in range(steps):
-        decay *= np.array([0.9, 0.999], np.float32)
-    assert _steps_of(torch.from_numpy(decay)).item() == steps
-
-
-def test_two_parameters_are_not_taken_for_the_decay_of_an_older_checkpoint():
-    algorithm = made("ddpg", "env=gym", "env.id=tests.toy:Aim-v0")
-    algorithm.state = algorithm.state._replace(policy_target=torch.tensor([0.5, 0.5]))
-    algorithm.load_state_dict(algorithm.state_dict())
-    assert algorithm.state.policy_target.tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,6 @@ def test_learners_give_the_bits_of_one(run, options):
             ["algo=sac", "learner.n=2"],
             r"learner\.n=2 is more than learner\.shards=1 .*shards=2, or",
         ),
-        (["learner.divide=networks"], r"learner\.divide is no longer a setting: .*learner\.n"),
         (["algo=sac", "learner.shards=3"], r"minibatch_size=256 .*learner\.shards=3; .*255 or 258"),
     ],
 )

@@ -260,9 +260,7 @@ class OffPolicy(ABC):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resumes from `state_dict()`."""
-        pairs = zip(state["tensors"], leaves(self.state), strict=True)
-        tensors = [_steps_of(x) if x.dim() > own.dim() else x for x, own in pairs]
-        self.state = rebuild(self.state, (x.to(self.problem.device) for x in tensors))
+        self.state = rebuild(self.state, (x.to(self.problem.device) for x in state["tensors"]))
         self.env_steps, self.blocks = state["inserted"], state["blocks"]
         self.generator.set_state(state["generator"])
         if self.rewards.enabled:
@@ -278,14 +276,6 @@ class OffPolicy(ABC):
             taken[name] = TrainState.start(part.vector) if isinstance(part, TrainState) else part
         self.state = new._replace(**taken)
         return ", ".join(taken)
-
-
-def _steps_of(decay: Tensor) -> Tensor:
-    """Adam's number of steps t from β₁ᵗ and β₂ᵗ, which checkpoints before version 0.3 hold."""
-    product, steps = np.float32(1), 0
-    while product > float(decay[1]):
-        product, steps = product * np.float32(AdamSettings().beta2), steps + 1
-    return torch.tensor(float(steps))
 
 
 def due_blocks(env_steps: int, per_step: float, starts: int, block: int) -> int:
