@@ -46,7 +46,6 @@ CHUNK_BYTES = 32 * 2**20
 OLD_COLUMNS = dict.fromkeys(("minibatches", "updates", "epochs"), "gradient_steps")
 NAMES = ("name",)  # keys that say what a run is called and not what it does
 ALWAYS_JOINED = ("seed", "sampler.n")
-WRITTEN_AGAIN = ("iterations", "timing")
 UNFINISHED = {
     "running": "still running, or killed without a message: the rows written so far are used",
     "interrupted": "interrupted: no learning curve or final score counts them, unless all were",
@@ -99,15 +98,6 @@ class Run:
         """
         found = self.status.get("replacements")
         return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-    @property
-    def changed(self) -> bool:
-        """Whether it was resumed with other settings of samplers, learners or the device."""
-        found = self.provenance.get("resumptions") or []
-        words = [word for one in found for word in one.get("overrides") or []]
-        return any(
-            str(word).lstrip("+").startswith(("sampler", "learner", "device")) for word in words
-        )
 
     @property
     def cores(self) -> int:
@@ -434,7 +424,7 @@ class Sweep:
         names = pd.Index([run.name for run in self.runs])
         frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))
         # A resumed run writes the rows since its last checkpoint again.
-        if name in WRITTEN_AGAIN and len(frame):
+        if name in ("iterations", "timing") and len(frame):
             number, run = frame["iteration"], frame["run"]
             again = number.where((number.diff() < 0) & (run == run.shift()), np.inf)
             after = again.groupby(run, observed=True).shift(-1, fill_value=np.inf)[::-1]

@@ -13,7 +13,7 @@ from walle.launcher.records import (
     Identity,
     JobRecord,
     Manifest,
-    locked,
+    launcher_locked,
     read_manifest,
     write_manifest,
 )
@@ -41,7 +41,7 @@ def sweep(tmp_path):
 
 
 def test_a_running_sweep(sweep):
-    with locked(sweep, 0):
+    with launcher_locked(sweep):
         running, pending = job_rows(sweep)
     assert (running.state, running.label, running.cores) == ("running", "seed=0", "2-3")
     assert (running.progress.iteration, running.remaining_s) == (2, 20.0)
@@ -72,7 +72,7 @@ def test_status_tells_how_to_go_on(sweep, capsys, monkeypatch):
     monkeypatch.setattr("os.getcwd", lambda: "/where")
     main(["status", str(sweep)])
     assert capsys.readouterr().out.endswith(f"{end}\n")
-    with locked(sweep, 0):
+    with launcher_locked(sweep):
         main(["status", str(sweep)])
     assert "To resume" not in capsys.readouterr().out
 
@@ -92,7 +92,7 @@ def test_a_sweep_that_may_only_be_read(sweep, capsys, monkeypatch):
             raise PermissionError(errno.EACCES, "Permission denied", str(path))
         return opened(path, mode, *arguments, **settings)
 
-    with locked(sweep, 0):
+    with launcher_locked(sweep):
         monkeypatch.setattr(Path, "open", open_to_read)
         assert main(["status", str(sweep)]) == 0
     assert "1 running, 1 pending" in capsys.readouterr().out

@@ -10,7 +10,7 @@ import pandas as pd
 
 from walle.analysis.measuring.groups import Cell, measure, require, share_spread
 from walle.analysis.measuring.stats import FloatArray
-from walle.analysis.runs import FREE, OVERLAPPED, BadInputError, Sweep
+from walle.analysis.runs import FREE, OVERLAPPED, BadInputError, Run, Sweep
 from walle.analysis.writing.format import listed
 
 AGENT = "agent"
@@ -78,7 +78,7 @@ def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
     """
     run, number = sweep.iterations["run"], starts(sweep)
     counted = sweep.iterations.groupby([run, number], observed=True).cumcount() >= warmup
-    changed = [each.name for each in sweep.runs if each.changed]
+    changed = [each.name for each in sweep.runs if _changed(each)]
     if changed:
         last = number.groupby(run, observed=True).transform("max")
         counted &= (number == last) | ~run.isin(changed)
@@ -86,6 +86,13 @@ def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
             f"Resumed with other processes, so earlier times do not count: {listed(changed)}"
         )
     return counted
+
+
+def _changed(run: Run) -> bool:
+    """Whether it was resumed with other settings of samplers, learners or the device."""
+    found = run.provenance.get("resumptions") or []
+    words = [str(word).lstrip("+") for one in found for word in one.get("overrides") or []]
+    return any(word.startswith(("sampler", "learner", "device")) for word in words)
 
 
 def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:

@@ -12,14 +12,13 @@ from walle.launcher.planning import (
     Job,
     Plan,
     assign_numbers,
+    compares_times,
     config_changed,
     distinct,
     in_order,
-    measures_time,
     plan_lines,
     quoted,
     refuse_other_base,
-    repeat_numbers,
     side_by_side,
     without_new_keys,
 )
@@ -94,13 +93,6 @@ def test_every_block_has_all_values_once_in_an_order_of_its_own():
     assert in_order(repeats, "blocks") == order
 
 
-def test_repeats_are_numbered_as_they_appear_and_keep_their_numbers():
-    configs = [{"seed": 7}, {"seed": 5}, {"seed": 7}]
-    assert repeat_numbers(configs, "seed", {}) == [0, 1, 0]
-    assert repeat_numbers([{"seed": 9}, *configs], "seed", {"7": 0, "5": 1}) == [2, 0, 1, 0]
-    assert repeat_numbers(configs, "part", {}) == [0, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("jobs", "needs", "swept", "expected"),
     [
@@ -110,16 +102,15 @@ def test_repeats_are_numbered_as_they_appear_and_keep_their_numbers():
         ([{"learner": {"n": 1}}, {"learner": {"n": 2}}], [2, 2], set(), True),
         ([{"sampler": {"max_lag": 0}}, {"sampler": {"max_lag": 1}}], [1, 2], set(), True),
         ([{"seed": 1}, {"seed": 2}], [1, 1], {"seed"}, False),
-        ([{"seed": 1}, {"seed": 2}], [None, None], {"seed"}, True),  # they run alone anyway
         ([{"seed": 1}], [None], set(), False),
     ],
 )
-def test_a_sweep_over_a_key_of_speed_measures_time(jobs, needs, swept, expected):
+def test_a_sweep_over_a_key_of_speed_compares_times(jobs, needs, swept, expected):
     found = [
         Job("", None, Path(), Identity(-1, (), "", {}), Need(need), values=values)
         for values, need in zip(jobs, needs, strict=True)
     ]
-    assert measures_time(found, swept) is expected
+    assert compares_times(found, swept) is expected
 
 
 @pytest.mark.parametrize(

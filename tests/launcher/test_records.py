@@ -11,7 +11,6 @@ from walle.errors import ConfigError
 from walle.launcher.records import (
     Identity,
     JobRecord,
-    LockedError,
     Manifest,
     Progress,
     common_part,
@@ -20,8 +19,9 @@ from walle.launcher.records import (
     is_done,
     is_recordable,
     job_label,
+    jobs_locked,
     last_lines,
-    locked,
+    launcher_locked,
     python_scalar,
     read_manifest,
     read_progress,
@@ -203,26 +203,22 @@ def test_durations():
 
 def test_a_directory_is_held_by_one_launcher(tmp_path):
     assert not has_launcher(tmp_path)
-    with locked(tmp_path, 0):
+    with launcher_locked(tmp_path):
         assert has_launcher(tmp_path)
-        with pytest.raises(LockedError, match="another launcher"), locked(tmp_path, 0):
+        with pytest.raises(ConfigError, match="another launcher"), launcher_locked(tmp_path):
             pass
     assert not has_launcher(tmp_path)
-    with locked(tmp_path, 0):
+    with launcher_locked(tmp_path):
         pass
 
 
 def test_the_jobs_of_a_launcher_that_is_gone_still_hold_it(tmp_path):
-    with locked(tmp_path, 0) as jobs:
+    with jobs_locked(tmp_path, 0) as jobs:
         inherited = os.dup(jobs)  # as a job's supervisor has it
-    assert not has_launcher(tmp_path)
-    with (
-        pytest.raises(LockedError, match="jobs of a launcher"),
-        locked(tmp_path, 0),
-    ):
+    with pytest.raises(ConfigError, match="jobs of a launcher"), jobs_locked(tmp_path, 0):
         pass
     os.close(inherited)
-    with locked(tmp_path, 0):
+    with jobs_locked(tmp_path, 0):
         pass
 
 

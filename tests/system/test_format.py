@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from walle.system.format import duration_text, list_text, ranges_text, table
+from walle.system.format import duration_text, ranges_text, table
 
 
 @pytest.mark.parametrize(
@@ -17,11 +17,6 @@ def test_ranges(cores, text):
 )
 def test_durations(seconds, text):
     assert duration_text(seconds) == text
-
-
-def test_a_long_list_is_counted():
-    assert list_text(["a", "b", "c"]) == "a; b; c"
-    assert list_text(["a", "b", "c", "d", "e"]) == "a; b; c; and 2 more"
 
 
 def test_a_table_is_wrapped_to_the_terminal(monkeypatch):

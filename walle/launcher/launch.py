@@ -29,7 +29,7 @@ from walle.launcher.workers.backend import LocalBackend, Run, SlurmBackend, Work
 from walle.launcher.workers.ray_backend import RayBackend
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
-from walle.system.format import count_text, list_text, ranges_text
+from walle.system.format import count_text, ranges_text
 from walle.system.identity import as_json
 from walle.system.run_files import read_status, remove_empty
 from walle.system.signals import ENDING, FOR_AGENT, SAVING, leave_terminal, signal_handlers
@@ -168,7 +168,8 @@ class Launch:
                 done[index] = status["return_value"]
         exclusive = settings.exclusive
         if exclusive is None:
-            exclusive = planning.measures_time(jobs, swept)
+            alone = len(jobs) > 1 and all(job.need.cores is None for job in jobs)
+            exclusive = alone or planning.compares_times(jobs, swept)
         advice = planning.side_by_side(jobs, swept, len(resources.cores))
         if advice and settings.exclusive is not True and self._manifest is None:
             log.info(advice)
@@ -184,7 +185,10 @@ class Launch:
             for job in before.jobs
             if job.block is not None
         }
-        repeats = planning.repeat_numbers(configs, key, blocks)
+        values = [as_json(config.get(key)) for config in configs]
+        for value in values:
+            blocks.setdefault(value, 1 + max(blocks.values(), default=-1))
+        repeats = [blocks[value] for value in values]
         in_blocks = order_name == "blocks"
         jobs = [
             job._replace(need=job.need._replace(turn=n), block=n if in_blocks else None)
@@ -320,9 +324,10 @@ def repeats_text(overrides: Sequence[Sequence[str]], indices: Sequence[int]) -> 
         text = " ".join(override.removeprefix("++") for override in job)
         groups.setdefault(index, []).append(text or "no overrides")
     repeated = [", ".join(group) for group in groups.values() if len(group) > 1]
+    more = [f"and {len(repeated) - 3} more"] if len(repeated) > 3 else []
     return (
         f"{len(overrides) - len(groups)} of {len(overrides)} jobs repeat the configuration of "
-        f"another job, and are not run a second time: {list_text(repeated)}"
+        f"another job, and are not run a second time: {'; '.join([*repeated[:3], *more])}"
     )
 
 

@@ -520,13 +520,6 @@ def plan_lines(plan: Plan, resources: Resources, sweep: Path, where: str) -> lis
     return lines
 
 
-def measures_time(jobs: Sequence[Job], swept: Collection[str]) -> bool:
-    """Whether each job has to run alone: the jobs differ in a key of speed, or take all cores."""
-    if len(jobs) > 1 and all(job.need.cores is None for job in jobs):
-        return True
-    return compares_times(jobs, swept)
-
-
 def compares_times(jobs: Sequence[Job], swept: Collection[str]) -> bool:
     """Whether the jobs differ in a key of speed, also where a group sets it."""
     configs = [flatten(job.values) for job in jobs]
@@ -550,19 +543,6 @@ def side_by_side(jobs: Sequence[Job], swept: Collection[str], cores: int) -> str
         f"time; to run them side by side add {'' if lag else 'sampler=serial or '}sampler.n=1"
         f"{', learner.n=1 and learner.threads=1' if threads else ''}"
     )
-
-
-def repeat_numbers(configs: Sequence[Flat], key: str, known: Mapping[str, int]) -> list[int]:
-    """Numbers the repeats of a sweep, from 0; returns the number of each job's repeat.
-
-    Repeats differ in `key`, such as `seed`; jobs without it belong to one repeat. `known` has the
-    existing numbers of repeats, by the key's value as JSON.
-    """
-    numbers = dict(known)
-    for config in configs:
-        free = 1 + max(numbers.values(), default=-1)
-        numbers.setdefault(as_json(config.get(key)), free)
-    return [numbers[as_json(config.get(key))] for config in configs]
 
 
 def in_order(repeats: Sequence[int], order: str) -> list[int]:

@@ -7,8 +7,8 @@ import io
 import json
 import math
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,13 +26,9 @@ TAIL_BYTES = 8192
 TAIL_LINES = 5
 
 
-class LockedError(ConfigError):
-    """The directory is in use."""
-
-
 def launcher_locked(sweep: Path) -> AbstractContextManager[int]:
-    """Locks the sweep's directory for this launcher, or raises `LockedError`."""
-    refusal = LockedError(
+    """Locks the sweep's directory for this launcher, or raises `ConfigError`."""
+    refusal = ConfigError(
         f"another launcher is running the sweep in {sweep}: wait for it or end it, or use another "
         "name"
     )
@@ -44,20 +40,13 @@ def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> Abstract
     """Locks the sweep's directory for the jobs of this launcher; the lock ends with the last job.
 
     The jobs of a killed launcher end a moment later than the launcher: waits up to `wait_s` seconds
-    for them, then raises `LockedError`. Workers share the lock. A process that inherits the yielded
+    for them, then raises `ConfigError`. Workers share the lock. A process that inherits the yielded
     file descriptor keeps the lock until it ends.
     """
-    refusal = LockedError(
+    refusal = ConfigError(
         f"jobs of a launcher that was killed are still running in {sweep}: end them"
     )
     return locked_file(sweep / JOBS_LOCK, wait_s, shared=shared, refusal=lambda _: refusal)
-
-
-@contextmanager
-def locked(sweep: Path, wait_s: float) -> Iterator[int]:
-    """Locks the sweep's directory for this launcher and its jobs."""
-    with launcher_locked(sweep), jobs_locked(sweep, wait_s) as jobs:
-        yield jobs
 
 
 def has_launcher(sweep: Path) -> bool:

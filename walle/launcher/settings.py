@@ -13,10 +13,6 @@ DEFAULT_REPEAT = "seed"
 STALE_BEATS = 9  # a worker has vanished when it has missed this many heartbeats
 
 
-class BackendError(ConfigError):
-    """A sweep cannot run on the requested backend; the message is one line."""
-
-
 @dataclass
 class SlurmConf:
     """Every key of `hydra.launcher.slurm`, with its default: the request to Slurm."""

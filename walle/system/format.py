@@ -1,12 +1,10 @@
-"""Text for numbers: durations, counts, ranges, returns, and lists with many entries."""
+"""Text for numbers: durations, counts, ranges and returns."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
-
-LISTED = 3
+from collections.abc import Iterable
 
 
 def number_text(value: float | None, spec: str = "") -> str:
@@ -45,12 +43,6 @@ def ranges_text(numbers: Iterable[int]) -> str:
         else:
             runs.append([number])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
-def list_text(texts: Sequence[str]) -> str:
-    """The first texts, and how many more there are."""
-    rest = [f"and {len(texts) - LISTED} more"] if len(texts) > LISTED else []
-    return "; ".join([*texts[:LISTED], *rest])
 
 
 def return_text(mean: float | None) -> str:

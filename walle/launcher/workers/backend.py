@@ -13,13 +13,14 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from pathlib import Path
 from typing import NamedTuple
 
+from walle.errors import ConfigError
 from walle.launcher.allocation import Allocator, Grant, Resources, sweep_cores, visible_gpus
 from walle.launcher.jobs import Verdict
 from walle.launcher.planning import Job, Plan, StopRule, compares_times
-from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked, locked
+from walle.launcher.records import LOG, jobs_locked, last_lines, launcher_locked
 from walle.launcher.runner import Runner, checked_machine
 from walle.launcher.screen import Screen
-from walle.launcher.settings import BackendError, RayConf, SlurmConf, WalleLauncherConf
+from walle.launcher.settings import RayConf, SlurmConf, WalleLauncherConf
 from walle.launcher.workers import slurm
 from walle.launcher.workers.claims import Claim, Claims, Stops
 from walle.launcher.workers.submission import LOGS, Submission, new_directory, unfinished
@@ -58,7 +59,7 @@ class LocalBackend:
     @contextmanager
     def locked(self, sweep: Path) -> Iterator[None]:
         """Locks the directory for this launcher and its jobs."""
-        with locked(sweep, LOCK_WAIT_S) as self._lock_fd:
+        with launcher_locked(sweep), jobs_locked(sweep, LOCK_WAIT_S) as self._lock_fd:
             yield
 
     def where(self, plan: Plan) -> str:  # noqa: ARG002  other backends look at it
@@ -133,7 +134,7 @@ class WorkersBackend(ABC):
         if newest is None:
             return None
         if newest.backend == "slurm" != backend and slurm.states(newest.arrays):
-            raise BackendError(
+            raise ConfigError(
                 "Slurm still has workers for this sweep: wait for them, or end them with scancel "
                 f"{' '.join(newest.arrays)}"
             )
@@ -143,7 +144,7 @@ class WorkersBackend(ABC):
         """Runs the jobs as `LocalBackend.run` does; returns None when it does not wait.
 
         Raises:
-            BackendError: the jobs cannot run on this backend.
+            ConfigError: the jobs cannot run on this backend.
             SystemExit: a signal ended the waiting; the workers continue.
         """
         plan, sweep, ending, submission = run.plan, run.sweep, run.ending, self._earlier
@@ -154,7 +155,7 @@ class WorkersBackend(ABC):
         else:
             workers = ", ".join(submission.arrays)
             if more := set(plan.nums).difference(submission.jobs):
-                raise BackendError(
+                raise ConfigError(
                     f"workers of an earlier command ({workers}) still run jobs of this sweep, and "
                     f"{count_text(len(more), 'job')} of this command are not theirs: wait for "
                     f"them, or {self._how_to_end(submission)[0]}"

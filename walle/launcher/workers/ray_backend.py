@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from walle.errors import ConfigError
 from walle.launcher.planning import Plan
-from walle.launcher.records import LockedError, jobs_locked
-from walle.launcher.settings import STALE_BEATS, BackendError, RayConf, WalleLauncherConf
+from walle.launcher.records import jobs_locked
+from walle.launcher.settings import STALE_BEATS, RayConf, WalleLauncherConf
 from walle.launcher.workers.backend import LOCK_WAIT_S, Follower, WorkersBackend
 from walle.launcher.workers.ray_supervisor import NAMESPACE, Supervisor, WorkerTask, obstacle
 from walle.launcher.workers.submission import Submission, digest
@@ -51,18 +51,18 @@ class RayBackend(WorkersBackend):
         self._ray = settings.ray
         self._environ = dict(os.environ)  # before Ray changes it
         if find_spec("ray") is None:
-            raise BackendError(
+            raise ConfigError(
                 "hydra.launcher.backend=ray needs a package that is missing: "
                 "pip install 'walle[ray]'"
             )
         address = self._ray.address
         if address and address.startswith("ray://"):
-            raise BackendError(
+            raise ConfigError(
                 f"{SETTING}={address} is that of Ray Client: run this on a node of the cluster "
                 f"with {SETTING}=auto"
             )
         if address is None and not settings.wait:
-            raise BackendError(
+            raise ConfigError(
                 f"hydra.launcher.wait=false with {SETTING}=null, whose workers end with this "
                 "command: leave it out, or start a cluster with `ray start --head` and use "
                 f"{SETTING}=auto"
@@ -75,17 +75,14 @@ class RayBackend(WorkersBackend):
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        try:
-            self._cluster, joined = join(
-                self._ray.address,
-                setting=SETTING,
-                without="hydra.launcher.backend=ray",
-                own=_OWN,
-                log_to_driver=False,
-                namespace=NAMESPACE,
-            )
-        except ConfigError as error:
-            raise BackendError(str(error)) from None
+        self._cluster, joined = join(
+            self._ray.address,
+            setting=SETTING,
+            without="hydra.launcher.backend=ray",
+            own=_OWN,
+            log_to_driver=False,
+            namespace=NAMESPACE,
+        )
         try:
             yield
         finally:
@@ -104,7 +101,7 @@ class RayBackend(WorkersBackend):
         task = WorkerTask(directory, digest(directory), "", 0, python, cwd, self._environ)
         try:
             workers = self._placements(plan, task)
-        except BackendError:
+        except ConfigError:
             shutil.rmtree(directory)
             raise
         mark = uuid.uuid4().hex[:8]  # names outlive directories
@@ -159,7 +156,7 @@ class RayBackend(WorkersBackend):
         return sorted(nodes, key=lambda node: node.name)
 
     def _able(self, task: WorkerTask, nodes: Iterable[Node]) -> list[Node]:
-        """The nodes that answer in time; raises `BackendError` if a worker cannot run on one."""
+        """The nodes that answer in time; raises `ConfigError` if a worker cannot run on one."""
         function = self._cluster.remote(num_cpus=0, max_retries=0)(obstacle)
         questions = {function.options(**_on(node)).remote(task): node for node in nodes}
         able = []
@@ -174,7 +171,7 @@ class RayBackend(WorkersBackend):
             except self._cluster.exceptions.RayError:  # the node has died
                 continue
             if refusal is not None:
-                raise BackendError(f"hydra.launcher.backend=ray: node {node.name} {refusal}")
+                raise ConfigError(f"hydra.launcher.backend=ray: node {node.name} {refusal}")
             able.append(node)
         return able
 
@@ -221,7 +218,7 @@ class RayBackend(WorkersBackend):
                 self._kill(names)
             done = max(done, wanted)
             time.sleep(POLL_S)
-        with suppress(LockedError), jobs_locked(sweep, LOCK_WAIT_S):
+        with suppress(ConfigError), jobs_locked(sweep, LOCK_WAIT_S):
             pass  # jobs that were killed with their workers end a moment later
         return True
 

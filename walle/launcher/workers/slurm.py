@@ -11,7 +11,8 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from walle.launcher.settings import BackendError, SlurmConf
+from walle.errors import ConfigError
+from walle.launcher.settings import SlurmConf
 from walle.system.machine import parse_cpu_list
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ exec {COMMAND}
 """
 
 
-class SlurmError(BackendError):
+class SlurmError(ConfigError):
     """Slurm is missing, does not answer or refuses; the message is one line."""
 
 
