@@ -436,8 +436,7 @@ class Sweep:
                     f"resume (runs {runs}): the last writing counts"
                 )
                 frame = frame[~repeated].reset_index(drop=True)
-        self._frames[name] = frame
-        return frame
+        return self._frames.setdefault(name, frame)
 
     @cached_property
     def varying(self) -> list[str]:
