@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from walle.policy.evaluating import Result
 
 PRINT_EVERY_S = 5.0  # while a video is drawn
-FEW_ACTIONS = 200  # a video with at most this many is drawn quickly
 SETTINGS = {
     "episodes": Setting(int, 100, "episodes of each policy"),
     "seed": Setting(int, 0, "seed of the episodes, which are the same for every policy"),
@@ -110,7 +109,8 @@ def _main(arguments: Sequence[str]) -> int:
         print(f"numbers: {table}")
     if make_video:
         longest = max((result.lengths[0] for _, result in results), default=0)
-        print(_before_drawing(min(steps or longest, longest)), flush=True)
+        text = f"drawing the video, {min(steps or longest, longest):,} actions: about 0.1 s each in"
+        print(f"{text} MuJoCo without a graphics card; video_steps=N draws fewer", flush=True)
         print(f"video: {video}, {make_video():.1f} s", flush=True)
     return int(failed)
 
@@ -156,15 +156,6 @@ def _film(
                 print(f"  {count:,} pictures", flush=True)
 
     return lambda: write(drawing._replace(pictures=pictures()), path)
-
-
-def _before_drawing(actions: int) -> str:
-    """How long a video will take, and how to have a shorter one."""
-    shorter = "" if actions <= FEW_ACTIONS else f"; video_steps={FEW_ACTIONS} shows the first ones"
-    return (
-        f"drawing the video, {actions:,} actions: without a graphics card a MuJoCo task takes "
-        f"about 0.1 s for each{shorter}"
-    )
 
 
 class Target(NamedTuple):

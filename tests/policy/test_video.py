@@ -241,11 +241,6 @@ def test_the_command_writes_a_video(trained, tmp_path, monkeypatch, capsys):
     assert_shows_movement(pictures_of(path)[0])
 
 
-def test_a_long_video_says_how_to_have_a_shorter_one():
-    assert "video_steps=200" in command._before_drawing(1000)
-    assert "video_steps" not in command._before_drawing(200)
-
-
 def test_a_wrong_video_is_refused_before_the_evaluation(trained, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["walle eval", str(trained("discrete")), "video=a.avi"])
     assert command.main() == 2

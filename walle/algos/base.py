@@ -65,6 +65,7 @@ class AlgorithmSettings:
     """
 
     name: str
+    shared_minibatches: ClassVar[tuple[str, ...]] = ()  # minibatch sizes that learners divide
 
     def __post_init__(self) -> None:
         """Checks the bounds of all fields."""
@@ -84,11 +85,6 @@ class AlgorithmSettings:
     def staleness_bound(self) -> int | None:
         """The maximum age, in versions, of rollouts that are learned from; None for no bound."""
         return None
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """Names and values of the minibatch sizes that are split among several learners."""
-        return {}
 
 
 @dataclass(kw_only=True)

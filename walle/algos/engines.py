@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from walle.errors import CompileError, ConfigError, WalleError
+from walle.errors import CompileError, ConfigError, WalleError, WorkerError
 from walle.learning.native.library import ACTIVATIONS, CompilerError, ints, widths
 from walle.learning.native.passes import KINDS, Loss, Passes
 from walle.learning.native.replay_updates import ActorCritic
-from walle.learning.sharing.team import Team, require_alike
+from walle.learning.sharing.team import Team
 from walle.nets.critics import Critic
 
 MODES = ("auto", "true", "false")
@@ -53,7 +53,9 @@ def choose(mode: str, device: str, parts: Sequence[Part], team: Team) -> str:
     outcomes = [_choose(mode, device, part) for part in parts]
     code = sum(is_eager << place for place, (is_eager, _) in enumerate(outcomes))
     fault = "some learners compiled and others could not, see above; use algo.compile=false"
-    require_alike(team, float(code), fault)
+    codes = team.gather(team.size, 1, lambda _: torch.tensor([float(code)]))
+    if (codes != codes[0]).any():
+        raise WorkerError(fault)
     return "; ".join(f"{part.name} {o[1]}" for part, o in zip(parts, outcomes, strict=True))
 
 
@@ -138,8 +140,7 @@ def passes(algorithm: Any, critic: Critic | None, loss: Loss) -> Passes:
 
 
 def actor_critic(algorithm: Any) -> Any:
-    """The networks and settings of an off-policy algorithm's updates in C++."""
-    s, net, problem = algorithm.settings, algorithm.net, algorithm.problem
+    """The networks of an off-policy algorithm for `NativeUpdates`, which adds the settings."""
     policy, critic = widths(algorithm.policy.layout), widths(algorithm.critic.mlps[0])
     return ActorCritic(
         policy=ints(policy),
@@ -148,15 +149,7 @@ def actor_critic(algorithm: Any) -> Any:
         critic_layers=len(critic) - 1,
         critics=algorithm.critics,
         actions=algorithm.policy.action_dim,
-        obs=problem.obs_dim,
-        activation=ACTIVATIONS[net.activation],
-        minibatch=s.minibatch_size,
-        shards=problem.shards,
-        updates=s.updates_per_block,
+        obs=algorithm.problem.obs_dim,
+        updates=algorithm.settings.updates_per_block,
         draws=algorithm.draws,
-        gamma=s.gamma,
-        tau=s.tau,
-        learning_rate=s.learning_rate,
-        adam_beta1=s.adam_beta1,
-        falls_for=algorithm.falls_for,
     )

@@ -202,7 +202,8 @@ def default_parts(size: int, most: int, least: float) -> int:
 
 def _checked_learners(config: Config) -> Config:
     """Fills in the open values of `learner`, and checks them against the minibatches."""
-    learner, sizes = config.learner, config.algo.shared_minibatches
+    learner = config.learner
+    sizes = {name: getattr(config.algo, name) for name in config.algo.shared_minibatches}
     algorithm = algos.load(config.algo.name)
     divides = hasattr(algorithm, "join")  # see learning.sharing.learners.Learnable
     shards = learner.shards or 1

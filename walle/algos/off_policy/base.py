@@ -34,6 +34,7 @@ _AT_ONCE = 64  # the most minibatches in one draw
 class OffPolicySettings(CompilableSettings):
     """Settings of every off-policy algorithm; its YAML explains every key."""
 
+    shared_minibatches: ClassVar[tuple[str, ...]] = ("minibatch_size",)
     gamma: float = within("[0, 1]", example=0.99)
     tau: float = within("(0, 1]", example=0.005)
     learning_rate: float = positive()
@@ -57,11 +58,6 @@ class OffPolicySettings(CompilableSettings):
         With `policy_delay`, a block has that many updates of the critics and one of the policy.
         """
         return int(getattr(self, "policy_delay", 1))
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """See `AlgorithmSettings`."""
-        return {"minibatch_size": self.minibatch_size}
 
 
 class Draw(NamedTuple):

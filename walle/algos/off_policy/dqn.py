@@ -37,7 +37,7 @@ from walle.algos.off_policy.base import OffPolicy, OffPolicySettings, Sample
 from walle.errors import positive, within
 from walle.learning import losses
 from walle.learning.adam import TrainState
-from walle.learning.native.library import ACTIVATIONS, ints, widths
+from walle.learning.native.library import ints, widths
 from walle.learning.native.replay_updates import ActionValues, NativeUpdates
 from walle.learning.step import Stage, gradient_of
 from walle.nets.factory import NetSettings
@@ -127,15 +127,7 @@ class DQN(OffPolicy):
         parts = ActionValues(
             widths=ints(layers),
             layers=len(layers) - 1,
-            activation=ACTIVATIONS[self.net.activation],
-            minibatch=s.minibatch_size,
-            shards=self.problem.shards,
-            gamma=s.gamma,
-            tau=s.tau,
-            learning_rate=s.learning_rate,
-            adam_beta1=s.adam_beta1,
             max_grad_norm=math.inf if s.max_grad_norm is None else s.max_grad_norm,
-            falls_for=self.falls_for,
             is_double=s.double,
             target_interval=s.target_interval,
         )

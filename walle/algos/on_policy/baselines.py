@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,14 +24,10 @@ from walle.learning.step import Divisible, Info, Optimizer
 class BaselineSettings(OnPolicySettings):
     """Settings of an algorithm with a `NeuralBaseline`; its YAML explains every key."""
 
+    shared_minibatches: ClassVar[tuple[str, ...]] = ("value_minibatch_size",)
     value_epochs: int = positive()
     value_minibatch_size: int = positive()
     value_learning_rate: float = positive()
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """See `AlgorithmSettings`."""
-        return {"value_minibatch_size": self.value_minibatch_size}
 
 
 class FitBatch(NamedTuple):

@@ -55,6 +55,7 @@ from walle.types import Rollout
 class PPOSettings(OnPolicySettings):
     """Settings in conf/algo/ppo.yaml, which explains every key."""
 
+    shared_minibatches: ClassVar[tuple[str, ...]] = ("minibatch_size",)
     clip: float = within("(0, 1)", example=0.2)
     epochs: int = positive()
     minibatch_size: int = positive()
@@ -77,11 +78,6 @@ class PPOSettings(OnPolicySettings):
                 f"algo.entropy_weight={self.entropy_weight} with algo.log_std_end="
                 f"{self.log_std_end}, which sets Gaussian noise; add algo.log_std_end=null"
             )
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """See `AlgorithmSettings`."""
-        return {"minibatch_size": self.minibatch_size}
 
 
 TOO_FAR = 1.5  # updates of a round end when the KL divergence passes this multiple of its target

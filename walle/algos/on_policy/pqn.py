@@ -43,6 +43,7 @@ class PQNSettings(CompilableSettings):
     correction: ClassVar[str] = "none"  # Q-learning may learn from an older policy's actions
     normalize_advantages: ClassVar[bool] = False
     reward_scale: ClassVar[float] = 1.0
+    shared_minibatches: ClassVar[tuple[str, ...]] = ("minibatch_size",)
 
     gamma: float = within("[0, 1]", example=0.99)
     q_lambda: float = within("[0, 1]", example=0.65)
@@ -61,11 +62,6 @@ class PQNSettings(CompilableSettings):
     def gae_lambda(self) -> float:
         """λ of `OnPolicy.estimates`, whose targets are Q(λ) if V(s) = max_a Q(s, a)."""
         return self.q_lambda
-
-    @property
-    def shared_minibatches(self) -> dict[str, int]:
-        """See `AlgorithmSettings`."""
-        return {"minibatch_size": self.minibatch_size}
 
 
 class ActionValues(PolicyAndCritic):

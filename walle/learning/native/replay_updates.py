@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from walle.learning.native.library import address, load, structure
+from walle.learning.native.library import ACTIVATIONS, address, load, structure
 from walle.learning.sharing.team import ALONE, Team
 from walle.learning.trees import leaves, map_leaves
 
@@ -57,8 +57,14 @@ class NativeUpdates:
 
         `algorithm` is the `OffPolicy` that takes these updates, and `name` the library's
         constructor: "sac", "xqc", "ddpg" (also for TD3) or "dqn". It gets `parts`, an `ActorCritic`
-        or `ActionValues`, and `rest`; see `replay.cpp`.
+        or `ActionValues` to which this adds the settings that all share, and `rest`; see
+        `replay.cpp`.
         """
+        parts.activation = ACTIVATIONS[algorithm.net.activation]
+        parts.minibatch, parts.shards = algorithm.settings.minibatch_size, algorithm.problem.shards
+        parts.falls_for = algorithm.falls_for
+        for rate in _RATES:
+            setattr(parts, rate, getattr(algorithm.settings, rate))
         self._team: Team = ALONE
         self._library = load("replay", _TYPES)
         self._shapes, self._metrics = algorithm.shapes, len(algorithm.metrics)

@@ -13,8 +13,8 @@ import sys
 import traceback
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -144,15 +144,10 @@ class Learners:
         algorithm.join(Leader(self, algorithm, device))
 
     def send(self, message: Announcement) -> None:
-        """Sends the message to all learners."""
-        for pipe in self._pipes:
-            pipe.send(message)
-
-    @contextmanager
-    def reporting_deaths(self) -> Iterator[None]:
-        """Raises WorkerError if a learner's death breaks a connection in the body."""
+        """Sends the message to all learners; raises WorkerError if one has died."""
         try:
-            yield
+            for pipe in self._pipes:
+                pipe.send(message)
         except (OSError, RuntimeError):
             self.report()
             raise
@@ -216,10 +211,8 @@ class Leader(SharedTeam):
             torch.save(self._algorithm.state_dict(), buffer)
             state = buffer.getvalue()
         places = put(self._learners.memory.round, data)
-        with self._learners.reporting_deaths():
-            self._learners.send(
-                Announcement(state, checksum(self._algorithm.vector), env_steps, places)
-            )
+        vector = checksum(self._algorithm.vector)
+        self._learners.send(Announcement(state, vector, env_steps, places))
         self._learners_have_state = True
 
     def changed(self) -> None:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from walle.errors import WorkerError
-from walle.learning.sharing.team import dealt
+from walle.learning.sharing.team import Team, dealt
 from walle.learning.trees import leaves, map_leaves
 from walle.system.shared_memory import SharedMemory
 
@@ -205,8 +205,8 @@ class TeamMemory:
         self.round = SharedMemory("walle-learners", reserve=True)
 
 
-class SharedTeam:
-    """One learner's side of a team in shared memory; see `Team`.
+class SharedTeam(Team):
+    """One learner's side of a team in shared memory; see `Team`. Only the agent announces.
 
     Rows go into two memories alternately. A learner that arrives at a barrier has read the rows of
     the previous barrier, so the memory with those rows is free after the barrier.
@@ -220,12 +220,6 @@ class SharedTeam:
         self._memory, self._device, self._while_waiting = memory, device, while_waiting
         self._turn = 0
         self._views: dict[tuple[int, int, int], Tensor] = {}
-
-    def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
-        """No-op: only the agent announces."""
-
-    def changed(self) -> None:
-        """No-op: only the agent announces changes of its state outside `learn`."""
 
     def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:
         """See `Team`."""

@@ -10,37 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from walle.errors import WorkerError
-
 BLOCK = 1024  # rows
 
 
-class Team(Protocol):
-    """The interface of one learner to all learners that take steps together.
+class Team:
+    """The learners that take steps together, as one of them uses them; this is one learner alone.
 
     Attributes:
         rank: the learner's number; the agent is number 0.
         size: number of learners.
     """
 
-    rank: int
-    size: int
+    rank, size = 0, 1
 
     def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
         """Sends the other learners the arguments of the coming `Learnable.learn`."""
-        ...
 
     def changed(self) -> None:
         """Announces that the agent's state changed outside `learn`, e.g. from a checkpoint."""
-        ...
 
-    def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:
+    def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:  # noqa: ARG002
         """Computes `count` rows together; every learner must call it, with equal sizes.
 
         Args:
@@ -51,38 +46,18 @@ class Team(Protocol):
         Returns:
             [count, width], in a buffer that is reused: valid until the second following call.
         """
-        ...
+        return torch.stack([compute(row) for row in range(count)])
 
-    def exchange(self, numbers: int) -> AbstractContextManager[Any]:
+    def exchange(self, numbers: int) -> AbstractContextManager[Any]:  # noqa: ARG002
         """Lets a library exchange up to `numbers` float32 with the other learners by itself.
 
         The context is a `shared_team.Exchange`, or None for a single learner. Within it, the
         library may exchange repeatedly; every learner must do so equally often.
         """
-        ...
-
-
-class Alone:
-    """The team of a single learner."""
-
-    rank, size = 0, 1
-
-    def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
-        """No-op: there are no other learners."""
-
-    def changed(self) -> None:
-        """No-op: there are no other learners."""
-
-    def gather(self, count: int, width: int, compute: Callable[[int], Tensor]) -> Tensor:  # noqa: ARG002
-        """See `Team`."""
-        return torch.stack([compute(row) for row in range(count)])
-
-    def exchange(self, numbers: int) -> AbstractContextManager[None]:  # noqa: ARG002
-        """See `Team`."""
         return nullcontext()
 
 
-ALONE = Alone()
+ALONE = Team()
 
 
 def map_rows(function: Callable[[Tensor], Tensor], x: Tensor, team: Team = ALONE) -> Tensor:
@@ -99,13 +74,6 @@ def map_rows(function: Callable[[Tensor], Tensor], x: Tensor, team: Team = ALONE
 
     # Cloned, because the team reuses its buffer.
     return team.gather(len(blocks), size, compute).flatten()[: len(x)].clone()
-
-
-def require_alike(team: Team, value: float, message: str) -> None:
-    """Raises WorkerError if the learners' values differ; every learner must call it."""
-    values = team.gather(team.size, 1, lambda _: torch.tensor([value]))
-    if (values != values[0]).any():
-        raise WorkerError(message)
 
 
 def dealt(count: int, rank: int, size: int) -> range:
