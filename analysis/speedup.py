@@ -207,7 +207,7 @@ def _table(sweep: Sweep, points: Points, by: str, rounds: list[laws.RoundFit]) -
         for fit in rounds
         for shares, cell in zip(fit.shares, fit.fit.cells, strict=True)
     }
-    lanes = {run.name: sentences.lanes_text(run.lanes) for run in sweep.runs}
+    lanes = {run.name: " to ".join(map(str, dict.fromkeys(run.lanes or ()))) for run in sweep.runs}
     rows = []
     for name, of_line in points.items():
         for line, point in ((line, p) for line, mine in of_line.items() for p in mine):

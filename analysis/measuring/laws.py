@@ -299,8 +299,6 @@ def _shares(run: Run) -> tuple[tuple[int, int], Shares] | None:
     if run.config.get("sampler.name") == "ray" or len(known) < len(keys):
         return None
     samplers, learners, lanes, shards = known
-    if run.config.get("learner.divide") == "networks":  # of runs before version 0.3
-        shards = 2
     shares = Shares(largest_share(lanes, samplers), largest_share(shards, learners))
     return (samplers, learners), shares
 

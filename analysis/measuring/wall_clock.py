@@ -46,18 +46,9 @@ def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
 
 
 def compile_seconds(sweep: Sweep) -> pd.Series[float]:
-    """[rows of sweep.iterations] seconds of compiling; timing.csv has them for older runs."""
+    """[rows of sweep.iterations] seconds of compiling."""
     frame = sweep.iterations
-    known = frame.get("compile_s", pd.Series(np.nan, index=frame.index)).astype(float)
-    if (
-        known.notna().all()
-        or "iteration" not in frame
-        or not {"process", "iteration", "compile_s"} <= set(sweep.timing)
-    ):
-        return known.fillna(0.0)
-    rows = sweep.timing[sweep.timing["process"].astype(str) == AGENT]
-    older = pd.Series(rows["compile_s"].to_numpy(float), _places(rows)).reindex(_places(frame))
-    return known.fillna(pd.Series(older.to_numpy(), index=frame.index)).fillna(0.0)
+    return frame.get("compile_s", pd.Series(0.0, frame.index)).astype(float).fillna(0.0)
 
 
 def starts(sweep: Sweep) -> pd.Series[int]:

@@ -119,11 +119,6 @@ def few_lanes(sweep: Sweep, by: str) -> list[str]:
     ]
 
 
-def lanes_text(own: tuple[int, int] | None) -> str:
-    """`16`, or `2 to 3` if samplers differ in their lanes; '' if this is unknown."""
-    return " to ".join(str(number) for number in dict.fromkeys(own or ()))
-
-
 def sample(warmup: int, cells: Collection[Cell]) -> list[str]:
     """Sentences about the sample: the warm-up, blocks, and the variance that all points share."""
     sentences = [warmup_sentence(warmup)]

@@ -42,7 +42,6 @@ class Job:
     n: int = 1
     learners: int = 1
     shards: int | None = None
-    divide: str | None = None
     seed: int = 0
     iterations: int = 30
     env: str = "HalfCheetah-v5"
@@ -248,9 +247,7 @@ def _provenance(job: Job) -> dict[str, Any]:
         "algo": {"name": job.algo, "epochs": 10, "clip": 0.2},
         "env": {"id": job.env, "kwargs": {}, "max_steps": len(job.env) * 50},
         "net": {"hidden": [64, 64]},
-        "learner": {"n": job.learners}
-        | ({"shards": job.shards} if job.shards else {})
-        | ({"divide": job.divide} if job.divide else {}),
+        "learner": {"n": job.learners} | ({"shards": job.shards} if job.shards else {}),
         "sampler": {"name": "process", "n": job.n, "lanes": 64, "max_lag": job.max_lag},
     }
     return {

@@ -344,11 +344,6 @@ def test_the_parts_of_a_sweep_over_samplers_and_learners(tmp_path: Path) -> None
     assert fit.varied == (True, True)
 
 
-def test_learners_that_divided_networks_were_two_at_most(tmp_path: Path) -> None:
-    (fit,) = fitted(tmp_path, *jobs(*BOTH, shards=1, divide="networks"))
-    assert fit.fit.value == pytest.approx((0.02, 2.0, 0.5))
-
-
 def test_seconds_for_a_thousand_steps_where_rounds_differ(tmp_path: Path) -> None:
     workers = [(1, 1), (2, 1), (4, 1)]
     found = fitted(tmp_path, *jobs(*workers), *jobs(*workers, batch_size=4096))

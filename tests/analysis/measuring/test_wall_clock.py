@@ -95,18 +95,6 @@ def test_times_before_a_resumption_with_other_processes_do_not_count(tmp_path: P
     assert "Resumed with other processes, so earlier times do not count: 0" in sweep.notes
 
 
-def test_runs_of_earlier_versions_have_their_compiling_in_timing_csv(tmp_path: Path) -> None:
-    root = write_sweep(tmp_path / "s", [Job(iterations=4), Job(iterations=4, seed=1)])
-    compile_in(root / "0", {1: 5.0, 3: 7.0})
-    set_columns(root / "0", compile_s=None)
-    sweep = load(root)
-    assert wall_clock.compile_seconds(sweep).tolist() == [5, 0, 7, 0, CACHED_S, 0, 0, 0]
-    assert wall_clock.starts(sweep).tolist() == [1, 1, 2, 2, 1, 1, 1, 1]
-    (root / "0" / "timing.csv").unlink()
-    (root / "1" / "timing.csv").unlink()
-    assert wall_clock.starts(load(root)).tolist() == [1] * 8
-
-
 def sampler_shares(sweep: Sweep, warmup: int = 1) -> float:
     """The share of waiting in the time of all samplers."""
     rows = wall_clock.timing_after_warmup(sweep, warmup)
