@@ -422,3 +422,13 @@ def wait_for_rounds(directory, rounds, run):
         assert run.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+def test_an_environment_that_can_no_longer_be_saved_ends_no_run(tmp_path, capsys):
+    """Its trial was too short to show it; a resume starts new episodes."""
+    task = ("env=gym", "env.id=tests.toy:Scribe", "sampler=serial", "sampler.lanes=2")
+    overrides = [*SMALL, *task, "env.episode_limit=9", "logger.progress=lines"]
+    train(compose(*overrides), tmp_path)
+    state = checkpoint.earlier_state(tmp_path, print)
+    train(compose(*overrides, "total_steps=1024"), tmp_path, resumed=state)
+    assert "sampler-0 starts new episodes" in capsys.readouterr().out

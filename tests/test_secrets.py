@@ -6,8 +6,10 @@ import subprocess
 import sys
 from dataclasses import asdict
 
+import numpy as np
 import pytest
 
+import walle
 from tests.conftest import SMALL
 from walle.agent import sinks
 from walle.config import compose, config_hash
@@ -92,6 +94,23 @@ def test_messages_show_the_reference(monkeypatch):
     monkeypatch.delenv("TOY_TOKEN")
     with pytest.raises(ConfigError, match=r"^env\.kwargs\.token: .*'TOY_TOKEN' not found"):
         compose(KEYED)
+
+
+def test_a_mistyped_argument_does_not_show_the_value():
+    config = compose([*KEYED, "+env.kwargs.tokn=1"])
+    with pytest.raises(ConfigError, match=r"unexpected keyword argument 'tokn'$") as caught:
+        make_problem(config)
+    assert SECRET not in str(caught.value)
+
+
+def test_a_policy_acts_without_the_value(tmp_path, monkeypatch):
+    train(compose([*SMALL, *KEYED, "sampler=serial"]), tmp_path)
+    monkeypatch.delenv("TOY_TOKEN")
+    policy = walle.load(tmp_path)
+    assert np.isfinite(policy.act(np.zeros(policy.obs_dim))).all()
+    for make in (policy.env, policy.check_env):
+        with pytest.raises(ConfigError, match="'TOY_TOKEN' not found"):
+            make()
 
 
 def test_another_value_is_the_same_run(monkeypatch):

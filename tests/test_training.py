@@ -291,10 +291,18 @@ def test_every_environment_is_closed(run, tmp_path, sampler):
     assert told.read_text().count("closed") == probe + lanes + evaluation
 
 
-@pytest.mark.parametrize("env", ["cartpole", "pendulum"])  # discrete actions hide a NaN
-def test_a_policy_that_diverges_ends_the_run(run, env):
+@pytest.mark.parametrize(  # discrete actions hide a NaN
+    ("env", "algo"), [("cartpole", "ppo"), ("pendulum", "ppo"), ("cartpole", "pqn")]
+)
+def test_a_policy_that_diverges_ends_the_run(run, env, algo):
     with pytest.raises(WorkerError, match="the policy has diverged"):
-        run(f"env={env}", "algo.learning_rate=1e38", "algo.normalize_rewards=false")
+        run(f"env={env}", f"algo={algo}", "algo.learning_rate=1e38", "algo.normalize_rewards=false")
+
+
+def test_action_values_that_diverge_end_the_run(tmp_path):
+    words = ["env=cartpole", "algo=dqn", "algo.learning_rate=1e38", "algo.learning_starts=256"]
+    with pytest.raises(WorkerError, match="the policy has diverged"):
+        train(compose([*words, "logger.progress=quiet", "total_steps=2048"]), tmp_path)
 
 
 def test_serial_sampling_is_pinned_when_asked(run, monkeypatch):

@@ -136,6 +136,18 @@ class Keyed(Counter):
         self._token = token
 
 
+class Scribe(Counter):
+    """Begins to write a file in its 60th step, from when on its state cannot be pickled."""
+
+    steps, file = 0, None
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 60:
+            self.file = open(os.devnull, "w")  # noqa: SIM115 - until the end of its process
+        return super().step(action)
+
+
 class Dialled(gym.Env):
     """Its actions are whole numbers in a box."""
 

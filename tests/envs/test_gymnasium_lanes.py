@@ -1,8 +1,10 @@
 import re
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.envs.mujoco import mujoco_env
 from gymnasium.spaces import Box, Dict, MultiBinary
 
 from tests.toy_spaces import Toy
@@ -97,6 +99,70 @@ def test_structured_observations_are_flattened():
 )
 def test_what_cannot_be_built_says_why(spec, message):
     with pytest.raises(ConfigError, match=message):
+        make_lanes(spec, [0], 0)
+
+
+class Tour(gym.Env):
+    """Keeps and changes the argument that it gets, as environments with a `config` do."""
+
+    opened = 0
+
+    def __init__(self, config, breaks_at=99):
+        self.goals = config.pop("goals")
+        Tour.opened += 1
+        if Tour.opened == breaks_at:
+            raise ValueError("no room for another world")
+        self.observation_space = Box(0, 9, (5,), np.float32)
+        self.action_space = gym.spaces.MultiDiscrete([2, 3], dtype=np.int32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.np_random.shuffle(self.goals)
+        return np.array(self.goals, np.float32), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        return np.array(self.goals, np.float32), 0.0, False, False, {}
+
+    def close(self):
+        Tour.opened -= 1
+
+
+TOUR = f"{__name__}:Tour"
+
+
+def tour(**more):
+    Tour.opened = 0
+    return EnvSpec(TOUR, {"config": {"goals": [1, 2, 3, 4, 5]}, **more})
+
+
+def test_every_environment_has_its_own_arguments():
+    alone, both = (make_lanes(tour(), numbers, 0).reset() for numbers in ([1], [0, 1]))
+    assert alone[0].tolist() == both[1].tolist()
+
+
+def test_actions_have_the_dtype_of_their_space():
+    lanes = make_lanes(tour(), [0], 0)
+    lanes.reset()
+    lanes.step(np.array([[1, 2]]))
+    assert lanes.action_space.dtype == np.int32
+
+
+def test_refused_lanes_are_closed():
+    with pytest.raises(ValueError, match="no room"):
+        make_lanes(tour(breaks_at=3), [0, 1, 2], 0)
+    assert Tour.opened == 1  # the third is open only in part
+    with pytest.raises(ConfigError, match=r"actions Tuple"):
+        make_lanes(EnvSpec("tests.toy:Tupled-v0"), [0], 0)
+
+
+def test_actions_that_cannot_change_are_refused(tmp_path):
+    """An actuator without a ctrlrange has the bounds [0, 0] in Gymnasium's MuJoCo tasks."""
+    folder = Path(mujoco_env.__file__).parent / "assets"
+    text = (folder / "inverted_pendulum.xml").read_text()
+    (tmp_path / "p.xml").write_text(re.sub(r' ctrl(limited|range)="[^"]*"', "", text))
+    spec = EnvSpec("InvertedPendulum-v5", {"xml_file": str(tmp_path / "p.xml")})
+    with pytest.raises(ConfigError, match=r"actions that cannot change, Box\(0.0, 0.0.*ctrlrange"):
         make_lanes(spec, [0], 0)
 
 

@@ -1,5 +1,6 @@
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import gymnasium as gym
 import numpy as np
@@ -48,6 +49,19 @@ def alone(policy, seed):
         total, length, ended = total + reward, length + 1, terminated or truncated
     env.close()
     return total, length
+
+
+def test_threads_do_not_get_each_others_actions(policy):
+    """As in an executor of ROS with several threads, or in a web server."""
+    found, rng = policy("discrete"), np.random.default_rng(0)
+    batches = [rng.normal(size=(n, found.obs_dim)) for n in (1, 3, 64, 200)]
+    expected = [found.act(batch).tolist() for batch in batches]
+
+    def differing(i):
+        return sum(found.act(batches[i]).tolist() != expected[i] for _ in range(300))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(differing, range(4))) == [0] * 4
 
 
 @pytest.mark.parametrize("name", RUNS)

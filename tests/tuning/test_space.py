@@ -53,6 +53,7 @@ def test_sweeps_become_distributions(written, expected):
         ("x=tag(log,choice(1,2))", "choices have no scale"),
         ("x=tag(log,interval(0,1))", "a logarithmic scale has no 0.0; start above 0"),
         ("x=tag(log,range(1,9,2))", "steps have no logarithmic scale"),
+        ("x=tag(log,range(1.0,9.0))", "steps have no logarithmic scale"),
         ("x=interval(2,1)", "2.0 is not below 1.0"),
         ("x=range(3,3)", "it is empty"),
         ("x=1", "nothing to search"),

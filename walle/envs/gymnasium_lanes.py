@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -43,17 +44,23 @@ class GymnasiumLanes:
     def __init__(self, spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "train"):
         self._lanes = list(lanes)
         catch_mujoco_warnings()
-        self._envs = [make_env(spec) for _ in self._lanes]
-        first = self._envs[0]
-        assert isinstance(first.observation_space, gym.spaces.Box)
-        self.observation_space = first.observation_space
-        fix = "wrap the environment (gymnasium.wrappers.TransformAction) to change that"
-        self.env_action_space = supported_actions(first.action_space, _name(first), fix)
+        self._envs: list[gym.Env[Any, Any]] = []
+        try:
+            for _ in self._lanes:  # an environment may change its arguments
+                self._envs.append(make_env(replace(spec, kwargs=deepcopy(spec.kwargs))))
+            first = self._envs[0]
+            assert isinstance(first.observation_space, gym.spaces.Box)
+            self.observation_space = first.observation_space
+            fix = "wrap the environment (gymnasium.wrappers.TransformAction) to change that"
+            self.env_action_space = supported_actions(first.action_space, _name(first), fix)
+        except BaseException:
+            self.close()
+            raise
         self.episode_limit = first.spec.max_episode_steps if first.spec else None
         self.action_space, self._first_action, self._shape = from_zero(self.env_action_space)
         self._moved = bool(np.any(self._first_action)) or self._shape is not None
-        is_box = isinstance(self.action_space, gym.spaces.Box)
-        self._action_dtype: Any = self.action_space.dtype if is_box else np.int64
+        is_binary = isinstance(self.action_space, gym.spaces.MultiBinary)
+        self._action_dtype: Any = np.int64 if is_binary else self.action_space.dtype
         self._frame_skip = spec.frame_skip
         self._seeds: list[int | None] = [env_seed(seed, lane, role) for lane in self._lanes]
         n = len(self._lanes)
@@ -258,7 +265,9 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
             reason += f" The ids of packages have a prefix, as in env.id=ALE/{spec.id}"
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
-        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {error}") from error
+        # Gymnasium adds the arguments, which may be secret.
+        said = str(error).partition(" was raised from the environment creator")[0]
+        raise ConfigError(f"env.kwargs={spec.shown_kwargs}: {spec.id} reports: {said}") from error
     return flattened(env, spec, pack=pack)
 
 

@@ -166,17 +166,23 @@ def supported_actions(space: gym.Space[Any], where: str, fix: str) -> ActionSpac
     )
 
 
+def discrete(n: int, start: int, dtype: Any) -> gym.spaces.Discrete:
+    """The space of the numbers from `start` to `start + n - 1`."""
+    more = {} if dtype == np.int64 else {"dtype": np.dtype(dtype).type}  # new in Gymnasium 1.3
+    return gym.spaces.Discrete(n, start=start, **more)
+
+
 def from_zero(space: ActionSpace) -> tuple[ActionSpace, Any, tuple[int, ...] | None]:
     """The space in one dimension, counted from 0.
 
     Also returns what to add to its actions, and their original shape (None if it stays the same).
     """
     if isinstance(space, gym.spaces.Discrete):
-        return gym.spaces.Discrete(int(space.n)), int(space.start), None
+        return discrete(int(space.n), 0, space.dtype), int(space.start), None
     shape = None if len(space.shape) == 1 else space.shape
     if isinstance(space, gym.spaces.MultiDiscrete):
-        start = space.start.astype(np.int64).reshape(-1)
-        return gym.spaces.MultiDiscrete(space.nvec.reshape(-1)), start, shape
+        nvec, dtype = space.nvec.reshape(-1), space.dtype.type
+        return gym.spaces.MultiDiscrete(nvec, dtype=dtype), space.start.reshape(-1), shape
     if shape is None:
         return space, 0, None
     if isinstance(space, gym.spaces.MultiBinary):

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from walle.envs.lanes import discrete
 from walle.errors import ConfigError, RolloutError, nearest
 from walle.types import LEAST_PIXELS, SMALLEST, AnyArray, Image, Keys, ObsLayout
 
@@ -308,9 +309,16 @@ def space_values(space: gym.Space[Any]) -> dict[str, Any]:
             bounds = {"low": _bound(space.low), "high": _bound(space.high)}
             return {"type": "Box", **bounds, "shape": space.shape, "dtype": str(space.dtype)}
         case gym.spaces.Discrete():
-            return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+            both = {"n": int(space.n), "start": int(space.start)}
+            return {"type": "Discrete", **both, "dtype": str(space.dtype)}
         case gym.spaces.MultiDiscrete():
-            return {"type": "MultiDiscrete", "nvec": space.nvec, "start": space.start}
+            nvec, start = space.nvec, space.start
+            return {
+                "type": "MultiDiscrete",
+                "nvec": nvec,
+                "start": start,
+                "dtype": str(space.dtype),
+            }
         case gym.spaces.MultiBinary():
             return {"type": "MultiBinary", "n": space.n}
         case gym.spaces.Dict():
@@ -319,6 +327,10 @@ def space_values(space: gym.Space[Any]) -> dict[str, Any]:
         case gym.spaces.Tuple():
             return {"type": "Tuple", "spaces": [space_values(part) for part in space.spaces]}
     raise TypeError(f"{space} cannot be stored")
+
+
+def _dtype(values: Mapping[str, Any]) -> Any:
+    return np.dtype(values.get("dtype", "int64"))  # version 0.3.0 stored none
 
 
 def _bound(bound: AnyArray) -> Any:
@@ -338,10 +350,10 @@ def space_from(values: Mapping[str, Any]) -> Any:
             bounds = np.broadcast_to(low, shape), np.broadcast_to(high, shape)
             return gym.spaces.Box(*bounds, dtype=dtype.type)
         case "Discrete":
-            return gym.spaces.Discrete(values["n"], start=values["start"])
+            return discrete(values["n"], values["start"], _dtype(values))
         case "MultiDiscrete":
             nvec, start = (np.asarray(values[name]) for name in ("nvec", "start"))
-            return gym.spaces.MultiDiscrete(nvec, start=start)
+            return gym.spaces.MultiDiscrete(nvec, start=start, dtype=_dtype(values).type)
         case "MultiBinary":
             return gym.spaces.MultiBinary(values["n"])
         case "Dict":  # a mapping would be sorted; pairs keep their order

@@ -241,7 +241,8 @@ class EpsilonGreedyPolicy(MLPPolicy):
         return dist[..., :-1].argmax(-1)
 
     def log_prob(self, dist: Tensor, action: Tensor) -> Tensor:
-        """Log (ε / K + (1 - ε) [a = argmax Q])."""
-        epsilon = dist[..., -1]
+        """Log (ε / K + (1 - ε) [a = argmax Q]); NaN if a value is not finite."""
+        values, epsilon = dist[..., :-1], dist[..., -1]
         greedy = (action == self.mode(dist)).to(dist.dtype)
-        return torch.log(epsilon / self.dist_params_size + (1 - epsilon) * greedy)
+        chance = epsilon / self.dist_params_size + (1 - epsilon) * greedy
+        return torch.log(chance) + (0 * values).sum(-1)

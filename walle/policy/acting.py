@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
@@ -74,6 +75,7 @@ class Policy:
         snapshot: the parameters and the normaliser.
         obs_clip: bound of normalised observations; None for no bound.
         trust: whether modules that the checkpoint names may be imported.
+        missing: why its environment cannot be made: a variable is missing; None if it can.
         rng: draws the noise of actions that are not deterministic; seeded with 0.
     """
 
@@ -93,16 +95,17 @@ class Policy:
         self.action_map = action_map(spaces.action, spec)
         if isinstance(spaces.observation, ObservationRows):
             spaces.observation.offset = spec.offset
-        self._actor, self._rows = self.actor(1), 1
+        self.missing: ConfigError | None = None
+        self._actor, self._rows, self._lock = self.actor(1), 1, Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but the actor, which cannot be pickled."""
-        return {name: value for name, value in vars(self).items() if name != "_actor"}
+        """All but the actor and its lock, which cannot be pickled."""
+        return {k: value for k, value in vars(self).items() if k not in ("_actor", "_lock")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Makes the actor again."""
+        """Makes the actor and its lock again."""
         vars(self).update(state)
-        self._actor = self.actor(self._rows)
+        self._actor, self._lock = self.actor(self._rows), Lock()
 
     def __repr__(self) -> str:
         """The algorithm, the environment, the steps and the file, in one line."""
@@ -161,22 +164,25 @@ class Policy:
             ConfigError: the observation or the state has the wrong shape, or the state is missing.
         """
         rows, single = self._checked(obs)
-        if len(rows) != self._rows:
-            self._actor, self._rows = self.actor(len(rows)), len(rows)
-        actor = self._actor
-        actor.state[:] = self._checked_state(state, len(rows), single)
-        if deterministic:
-            drawn = actor.likeliest(rows)
-        else:
-            drawn = actor.draw(rows, self.network.noise(self.rng, len(rows)))
+        with self._lock:  # the actor's arrays are used again
+            if len(rows) != self._rows:
+                self._actor, self._rows = self.actor(len(rows)), len(rows)
+            actor = self._actor
+            actor.state[:] = self._checked_state(state, len(rows), single)
+            if deterministic:
+                drawn = actor.likeliest(rows).copy()
+            else:
+                drawn = actor.draw(rows, self.network.noise(self.rng, len(rows))).copy()
+            following = actor.state.copy()
         action: Any
         if self.action_map is not None:
             action = self.action_map(drawn)
         elif isinstance(self.spaces.action, gym.spaces.Box):
             action = drawn.astype(self.spaces.action.dtype)
         else:
+            whole = not isinstance(self.spaces.action, gym.spaces.MultiBinary)
             action = np.add(drawn, self.spaces.first_action)
-        following = actor.state.copy()
+            action = action.astype(self.spaces.action.dtype) if whole else action
         if single:
             action, following = action[0], following[0]
         if (shape := self.spaces.shape) is not None:
@@ -231,6 +237,8 @@ class Policy:
 
     def check_env(self) -> None:
         """Refuses an environment that is not trusted (`check_import`); `env` does not check it."""
+        if self.missing:
+            raise self.missing
         for key, path in self.spec.imports:
             check_import(key, path, self.origin.checkpoint, trust=self.trust, beside=True)
 
@@ -252,10 +260,17 @@ class Policy:
         """
         from walle.envs.single import make_single
 
+        if self.missing:
+            raise self.missing
         drawing: dict[str, Any] = {} if render_mode is None else {"render_mode": render_mode}
         env = make_single(self.spec, pack=False, **drawing, **kwargs)
         if render_mode not in (None, "human"):
-            _prepare_drawing(env)
+            seen = "render_mode" in self.spec.kwargs  # the policy may see what is drawn
+            try:
+                _prepare_drawing(env, follow=not seen)
+            except ConfigError:
+                env.close()
+                raise
         return env
 
 
@@ -303,13 +318,19 @@ def _loaded(file: Path, state: dict[str, Any], *, trust: bool) -> Policy:
 
         resolved = loading.with_variables
     settings = SimpleNamespace(**config["env"], info=tuple(state.get("info", ())))
-    spec = EnvSpec.of(settings, config["net"]["name"], resolved)
+    missing = None
+    try:
+        spec = EnvSpec.of(settings, config["net"]["name"], resolved)
+    except ConfigError as error:  # only an environment needs its variables
+        spec, missing = EnvSpec.of(settings, config["net"]["name"]), error
     named = {f"{group}.name": config[group]["name"] for group in ("algo", "net")}
     if stored is not None:
         named = {"net.name": stored["net"]["own"]["path"]} if stored["net"]["own"] else {}
     for key, name in named.items():
         check_import(key, name, file, trust=trust)
     if stored is None or stored["spaces"] is None:
+        if missing:
+            raise missing
         if not trust:
             raise ConfigError(
                 f"{file} lacks its spaces, so that loading it makes env.id={spec.id!r}; {TRUST}"
@@ -341,7 +362,9 @@ def _loaded(file: Path, state: dict[str, Any], *, trust: bool) -> Policy:
     snapshot = PolicySnapshot.loaded(state["snapshot"])
     parameters, *moments = snapshot.parts(network.layout.size)
     snapshot = snapshot._replace(vector=np.concatenate((parameters, *(x[:kept] for x in moments))))
-    return Policy(network, snapshot, obs_clip, spec, spaces, origin, trust)
+    policy = Policy(network, snapshot, obs_clip, spec, spaces, origin, trust)
+    policy.missing = missing
+    return policy
 
 
 def check_which(which: str | None) -> None:
@@ -444,20 +467,30 @@ def has_display() -> bool:
     return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def _prepare_drawing(env: gym.Env[Any, Any]) -> None:
-    """Lets an environment draw off screen, from a camera that follows a robot.
+def is_mujoco(env: Any) -> bool:
+    """Whether an unwrapped environment has MuJoCo's model and data."""
+    kinds = [type(getattr(env, name, None)).__name__ for name in ("model", "data")]
+    return kinds == ["MjModel", "MjData"]
+
+
+def _prepare_drawing(env: gym.Env[Any, Any], *, follow: bool) -> None:
+    """Lets an environment draw off screen; with `follow` from a camera that follows a robot.
 
     Gymnasium's camera does not move, so a running robot leaves the picture, and the drawn floor
     ends after 20 or 40 m, unlike the simulation's.
     """
     inner: Any = env.unwrapped
-    if not (hasattr(inner, "model") and hasattr(inner, "data")):
+    if not is_mujoco(inner):
         return
     _choose_mujoco_backend()
     import mujoco
     from gymnasium.envs.mujoco import MujocoEnv
 
-    if not isinstance(inner, MujocoEnv) or (inner.camera_id, inner.camera_name) != (None, None):
+    if (
+        not follow
+        or not isinstance(inner, MujocoEnv)
+        or (inner.camera_id, inner.camera_name) != (None, None)
+    ):
         return
     model: mujoco.MjModel = inner.model
     names = [model.camera(i).name for i in range(model.ncam)]

@@ -26,7 +26,7 @@ from walle.envs.gymnasium_lanes import real_number
 from walle.envs.mujoco.registry import find_robot
 from walle.envs.single import RobotEnv
 from walle.errors import ConfigError, RolloutError, what_went_wrong
-from walle.policy.acting import Policy, has_display
+from walle.policy.acting import Policy, has_display, is_mujoco
 from walle.streams import afterwards_noise, afterwards_seed, kept_globals, seed_globals
 from walle.types import PolicySnapshot
 
@@ -98,7 +98,7 @@ def watch(policy: Policy, *, seed: int = 0, deterministic: bool = True) -> None:
     policy.check_env()
     env = policy.env()
     inner: Any = env.unwrapped
-    if not (hasattr(inner, "model") and hasattr(inner, "data")):
+    if not is_mujoco(inner):
         env.close()
         with closing(policy.env("human")) as env:
             for _ in _play(policy, env, seed, 0, deterministic):
@@ -151,13 +151,13 @@ def film(
 
     def drawn(policy: Policy, env: gym.Env[Any, Any], caption: str) -> Iterator[Picture]:
         picture: Picture
-        for total, step, ended in _play(policy, env, seed, 0, deterministic, steps):
-            if step % every and not ended:
-                continue
-            if not ended or not isinstance(env.unwrapped, RobotEnv):  # it began the next episode
-                picture = _render(env, size)
-            yield _captioned(picture, caption, total, step)
-        env.close()
+        with closing(env):
+            for total, step, ended in _play(policy, env, seed, 0, deterministic, steps):
+                if step % every and not ended:
+                    continue
+                if not ended or not isinstance(env.unwrapped, RobotEnv):  # it began the next one
+                    picture = _render(env, size)
+                yield _captioned(picture, caption, total, step)
 
     episodes = list(map(drawn, policies, envs, captions))
     strips = [
@@ -246,8 +246,9 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
     registered = gym.registry.get(policy.spec.id)
     entry = str(registered.entry_point) if registered else ""
     robot = policy.spec.backend != "envpool" and find_robot(policy.spec.id) is not None
-    is_mujoco = entry.startswith("gymnasium.envs.mujoco") or robot
-    sizes = {"width": size[0], "height": size[1]} if is_mujoco else {}
+    takes_size = entry.startswith("gymnasium.envs.mujoco") or robot
+    takes_size &= "render_mode" not in policy.spec.kwargs  # else the policy sees these pictures
+    sizes = {"width": size[0], "height": size[1]} if takes_size else {}
     try:
         return policy.env("rgb_array", **sizes)
     except ConfigError as error:

@@ -209,7 +209,10 @@ class LaneSampler:
         start = time.perf_counter()
         if not states.size or start - self._taken_at < self._seldom * self._taking_s:
             return 0
-        taken = self.lanes.state()
+        try:
+            taken = self.lanes.state()
+        except Exception:  # noqa: BLE001 - since its trial it may hold what cannot be pickled
+            taken = None
         self._taken_at = time.perf_counter()
         self._taking_s = self._taken_at - start
         if taken is None or taken.shape[1] > states.shape[1]:

@@ -70,7 +70,10 @@ def replayed(block: LaneBlock, env: EnvSpec, seed: int) -> LaneBlock:
             obs = lanes.reset()
         for action in block.actions:
             obs = lanes.step(action).obs
-        state = lanes.state()
+        try:
+            state = lanes.state()
+        except Exception as error:
+            raise RestoreError(f"{env.id}: its state cannot be written: {error}") from error
     assert state is not None
     if np.asarray(obs, block.obs.dtype).tobytes() != block.obs.tobytes():
         where = f"lanes {numbers[0]} to {numbers[-1]}"

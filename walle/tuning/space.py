@@ -131,11 +131,12 @@ def _distribution(sweep: Sweep, *, log: bool) -> BaseDistribution:
         if not values:
             raise ValueError("it is empty; the end is not part of a range, as in range(1,4)")
         low, high, step = values[0], values[-1], abs(sweep.step)
-        if log and (step != 1 or low < 1):
+        whole = all(isinstance(value, int) for value in values)
+        if log and (step != 1 or low < 1 or not whole):
             raise ValueError(
                 "steps have no logarithmic scale; give tag(log, int(interval(low,high)))"
             )
-        if all(isinstance(value, int) for value in values):
+        if whole:
             return IntDistribution(int(low), int(high), log=log, step=int(step))
         return FloatDistribution(float(low), float(high), step=float(step))
     assert isinstance(sweep, ChoiceSweep)

@@ -459,9 +459,14 @@ class Study:
         sampler, seed = self._settings.sampler, self._settings.seed
         trials = [self._interrupted.pop(0) for _ in range(min(count, len(self._interrupted)))]
         with locked_file(Path(f"{self.journal}{ASKING}")):  # one launcher at a time counts and asks
-            for trial in trials:  # it was interrupted before it had a value for every key
+            for i, trial in enumerate(trials):
+                if trial.params.keys() >= self._space.keys():
+                    continue
+                # It was interrupted before it had all its values: they are those of its sampler.
+                self.study.sampler = make_sampler(sampler, seed, trial.number, self._space)
+                trials[i] = Trial(self.study, trial._trial_id)
                 for key, values in self._space.items():
-                    trial._suggest(key, values)
+                    trials[i]._suggest(key, values)
             # Somebody may have put trials into the queue, to be asked for first.
             waiting = self.study.get_trials(deepcopy=False, states=[TrialState.WAITING])
             started = len(self.study.get_trials(deepcopy=False)) - len(waiting)

@@ -163,6 +163,7 @@ SHARDS = ("learner.shards=4",)
         ((*SHARDS, *CASES["target KL"]), (2, 3, 4)),
         ((*SHARDS, *CASES["last minibatch smaller"]), (2, 3, 4)),
         ((*SHARDS, *CASES["action values"]), (2, 3)),
+        ((*SHARDS, *CASES["action values"], "net.policy_hidden=[16]"), (2, 3)),
     ],
     ids=str,
 )

@@ -62,7 +62,7 @@ class Distribution {
   virtual void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
                       float of_entropy, float of_kl) = 0;
 
-  // Writes the gradient of `parameters`.
+  // Writes the gradient of `parameters`, and 0 into their padding.
   virtual void gradient(float *) const {}
 };
 
@@ -357,7 +357,7 @@ class ActionValues : public Distribution {
       policy_.output_error().set_column(row, count, k, only(action == k, of_value));
   }
 
-  void gradient(float *to) const override { *to = 0; }
+  void gradient(float *to) const override { std::fill(to, to + Panels::padded(1), 0.0f); }
 
  private:
   static IntVector chosen(const Minibatch &batch, long first, int count) {
