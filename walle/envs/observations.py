@@ -312,13 +312,8 @@ def space_values(space: gym.Space[Any]) -> dict[str, Any]:
             both = {"n": int(space.n), "start": int(space.start)}
             return {"type": "Discrete", **both, "dtype": str(space.dtype)}
         case gym.spaces.MultiDiscrete():
-            nvec, start = space.nvec, space.start
-            return {
-                "type": "MultiDiscrete",
-                "nvec": nvec,
-                "start": start,
-                "dtype": str(space.dtype),
-            }
+            arrays = {"nvec": space.nvec, "start": space.start}
+            return {"type": "MultiDiscrete", **arrays, "dtype": str(space.dtype)}
         case gym.spaces.MultiBinary():
             return {"type": "MultiBinary", "n": space.n}
         case gym.spaces.Dict():
