@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -123,7 +124,10 @@ def _watch(args: argparse.Namespace) -> None:
     args.sweep = args.sweep or [newest()]
     while any(is_locked(lock) for path in args.sweep for lock in path.rglob(LOCKS)):
         start = time.process_time()
-        cli.guard("report", lambda: _write(args))  # at first no run may have an iteration
+        try:
+            cli.guard("report", lambda: _write(args))  # at first no run may have an iteration
+        except FileNotFoundError as error:  # a run was moved meanwhile
+            print(f"report: {error}; tried again soon", file=sys.stderr)
         args.show = False  # the page reloads itself
         time.sleep(max(RELOAD_S, (time.process_time() - start) / SHARE))
     args.watch = False

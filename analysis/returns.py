@@ -19,7 +19,7 @@ from walle.analysis.drawing import labels, published, style
 from walle.analysis.measuring import groups, scores, stats, wall_clock
 from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
-from walle.analysis.writing.format import joined, listed
+from walle.analysis.writing.format import counted, joined, listed
 
 X_AXES = {
     "steps": ("env_steps", "environment steps"),
@@ -171,7 +171,10 @@ def _lines(
     sweep: Sweep, by: str | None, frame: pd.DataFrame, x: str, y: str, *, iqm: bool
 ) -> list[Line]:
     """The lines of a figure over `by`; if it is None, the lines of a baseline."""
-    lines = []
+    lines, endless = [], np.isinf(frame[y]) & frame["run"].isin([run.name for run in sweep.runs])
+    if endless.any():
+        sweep.note(f"{counted(int(endless.sum()), 'row')} not drawn, as {y} is infinite there")
+        frame = frame[~endless]
     named = labels.groups(sweep, by) if x.endswith("_s") else labels.merged(sweep, by, frame, y)
     for (task, label), runs in named.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]

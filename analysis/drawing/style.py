@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from walle.analysis.measuring.groups import sort_key
@@ -189,6 +190,7 @@ def rename(figure: Figure, words: Mapping[str, str], xlabel: str | None) -> set[
         for axis in (area.xaxis, area.yaxis):
             if isinstance(ticks := axis.get_major_formatter(), FixedFormatter):
                 ticks.seq = list(map(renamed, ticks.seq))
+    _wrap(figure)
     return missing
 
 
@@ -216,6 +218,16 @@ def legend(figure: Figure) -> None:
     entry = LEGEND_HANDLE_INCHES + LEGEND_LETTER_INCHES * max(len(label) for label in found)
     columns = min(len(found), max(1, int(figure.get_figwidth() / entry)))
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
+    _wrap(figure)
+
+
+def _wrap(figure: Figure) -> None:
+    """Breaks the entries of the legend that are wider than their column."""
+    legends: list[Any] = figure.legends
+    for drawn in legends:
+        wide = figure.get_figwidth() / drawn._ncols - LEGEND_HANDLE_INCHES
+        for text in drawn.get_texts():
+            text.set_text(fill(text.get_text(), max(12, int(wide / LEGEND_LETTER_INCHES))))
 
 
 def point(

@@ -82,7 +82,7 @@ function draw() {
   const seen = [], traces = values.flatMap((value, i) => tracesOf(value, i, seen));
   const low = Math.min(...seen), high = Math.max(...seen), more = 0.06 * (high - low) || 1;
   Plotly.react(chart, traces, themed({
-    xaxis: { title: { text: data.clocks[state.x] } }, uirevision: state.x + state.y,
+    xaxis: { title: { text: data.clocks[state.x] } }, uirevision: state.task + state.x + state.y,
     yaxis: { title: { text: state.y }, range: seen.length ? [low - more, high + more] : null },
     legend: { traceorder: "grouped", itemsizing: "constant" }, hovermode: "closest",
   }), config);
@@ -91,7 +91,8 @@ function draw() {
 }
 
 function toggle(runs, alone) { // shows or hides runs; `alone` hides all others, or shows all again
-  const all = [...data.columns.keys()], turned = all.filter(run => runs.includes(run) !== alone);
+  const all = [...data.columns.keys()].filter(run => data.tasks[run] === state.task);
+  const turned = all.filter(run => runs.includes(run) !== alone);
   const hide = turned.some(run => !off.has(run));
   for (const run of alone ? all : turned) off.delete(run);
   if (hide) turned.forEach(run => off.add(run));

@@ -31,14 +31,16 @@ def panel(sweep: Sweep, by: str, y: str) -> str:
     if len(evals):  # between the iterations, with the clocks of the iteration before
         new = {name: f"{EVALUATION}{name}" for name in evals if name not in known}
         evals = evals[["run", "env_steps", *new]].rename(columns=new)
-        rows = pd.concat([rows, evals]).sort_values(["run", "env_steps"], kind="stable")
+        rows = pd.concat([rows, evals], ignore_index=True)
+        rows = rows.sort_values(["run", "env_steps"], kind="stable")
         clocks = [name for name in CLOCKS if name != "env_steps"]
         rows[clocks] = rows.groupby("run", observed=True)[clocks].ffill()
     every = map(str, rows.select_dtypes("number"))
     numbers = sorted(c for c in every if c not in known and rows[c].notna().any())
     step = -(-rows.size // MOST)
-    kept = rows.groupby("run", observed=True).cumcount(ascending=False) % step == 0
-    rows = rows[kept | rows.filter(regex=f"^{EVALUATION}").notna().any(axis=1)]
+    trained = rows[rows.filter(regex=f"^{EVALUATION}").isna().all(axis=1)]
+    kept = trained.groupby("run", observed=True).cumcount(ascending=False) % step == 0
+    rows = rows[kept.reindex(rows.index, fill_value=True)]
     packed = rows[[*CLOCKS, *numbers]].astype("float32")
     of_run = dict(iter(packed.groupby(rows["run"].astype(str))))
     lines = [key for key in groups.line_keys(sweep, "") if key not in ("env.id", "env.name")]

@@ -20,6 +20,7 @@ STATE = {
     "config": {"total_steps": 512},
     "env_steps": 512,
     "iteration": 2,
+    "callbacks": {},
     "vector": torch.arange(5.0),
     "lanes": [{"numbers": np.arange(3), "obs": np.ones((3, 2), np.float32)}],
     "snapshot": PolicySnapshot(2, np.zeros(3, np.float32), rollout_steps=7),

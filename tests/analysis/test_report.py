@@ -302,6 +302,9 @@ def test_long_runs_are_thinned_and_keep_their_evaluations(
     values = numbers(panel_of(text), 0, "eval return_mean")
     assert len(values) < 20
     assert sum(value == value for value in values) == 3
+    learned = numbers(panel_of(text), 0, "learn_s")
+    assert sum(value == value for value in learned) == len(values) - 3 > 0
+    assert learned[-2] == learned[-2]  # the last iteration, before the evaluation at the end
 
 
 @pytest.mark.usefixtures("undrawn")

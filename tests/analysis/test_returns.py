@@ -247,6 +247,17 @@ def test_a_column_that_cannot_be_drawn(tmp_path: Path) -> None:
             returns.study(load(root), **options)  # type: ignore[arg-type]
 
 
+def test_infinite_values_are_left_out_and_said(tmp_path: Path) -> None:
+    """A run that diverges is when one looks at such a column."""
+    root = write_sweep(tmp_path / "s", [Job(iterations=4)])
+    set_columns(root / "0", kl=[0.1, 0.2, np.inf, np.inf])
+    sweep = load(root)
+    found = returns.study(sweep, y="kl").points
+    assert found is not None
+    assert np.isfinite(found["kl"]).all()
+    assert any(note.startswith("2 rows not drawn, as kl is infinite") for note in sweep.notes)
+
+
 def test_published_returns_are_marked_where_the_axis_reaches_them(tmp_path: Path) -> None:
     long = write_run(tmp_path / "long", Job(batch_size=100_000))
     figure = returns.study(load(long), paper=True).figure

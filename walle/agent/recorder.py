@@ -19,6 +19,7 @@ from walle.agent.evaluation import Evaluation, means
 from walle.agent.run_directory import add_nodes
 from walle.agent.sinks import Sink, Speed
 from walle.algos.episodes import LaneReturns
+from walle.errors import WalleError
 from walle.sampling.rounds import Round
 from walle.sampling.sampling import Event, NodesInUse
 from walle.system.format import return_text
@@ -240,6 +241,12 @@ class Recorder:
         if round_.dropped is not None:  # no cells where rollouts are never dropped
             row["dropped_rollouts"] = len(round_.dropped)
             row["dropped_steps"] = sum(rollout.env_steps for rollout in round_.dropped)
+        for name, value in iteration.metrics.items():
+            if name in row or set(name) & set(',"\r\n') or not isinstance(value, int | float):
+                raise WalleError(
+                    f"the algorithm's metric {name!r} is {value!r}: give a number, under a name "
+                    "without commas and quotes that is no column of iterations.csv"
+                )
         returns = [episode.episode_return for episode in episodes]
         info = means(self.tracker.recent_info.items())
         row |= {
@@ -264,8 +271,7 @@ class Recorder:
         if self.trace:
             self.trace.write(spans)
         self.speed.add(row)
-        for sink in self.sinks:
-            sink.iteration(row, info)
+        self._tell(lambda sink: sink.iteration(row, info))
         spent = {"start-up": seconds["other"]} if seconds["compile"] else {}
         spent |= {"compile": seconds["compile"], "evaluate": seconds["evaluate"]}
         self.progress.show(row, self.eval_mean, spent)
@@ -283,8 +289,18 @@ class Recorder:
             drawn = _of_episodes(evaluation.stochastic)
             row |= {f"stochastic_{name}": value for name, value in drawn.items()}
         self._files["eval"].append([row])
+        self._tell(lambda sink: sink.evaluation(row))
+
+    def _tell(self, report: Callable[[Sink], None]) -> None:
+        """Reports to every sink; one that fails is left out from now on, as the files have all."""
         for sink in self.sinks:
-            sink.evaluation(row)
+            try:
+                report(sink)
+            except Exception as error:  # noqa: BLE001 - a service may raise anything
+                self.sinks = [other for other in self.sinks if other is not sink]
+                name = type(sink).__name__.removesuffix("Sink")
+                line = f"{name} gets no more: {error!r}; the run and its files continue"
+                print(line, file=sys.stderr, flush=True)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
         """Films an episode of the policy; a rendering error does not end the run."""
@@ -305,8 +321,7 @@ class Recorder:
             "return_mean": self.tracker.return_mean,
             "wall_s": self.timer.wall_s,
         }
-        for sink in self.sinks:
-            sink.close(summary)
+        self._tell(lambda sink: sink.close(summary))
         for file in self._files.values():
             file.close()
         self.progress.close()

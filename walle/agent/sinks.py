@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -271,7 +272,8 @@ class WandbSink(Sink):
     def close(self, row: Row) -> None:
         """Writes the summary and ends the run."""
         self._run.summary.update(summary(row, self._speed))
-        self._run.finish()
+        raised = sys.exc_info()[0]  # W&B would show a run that fails as finished
+        self._run.finish(exit_code=int(raised is not None and issubclass(raised, Exception)))
 
 
 def make_sinks(

@@ -68,7 +68,8 @@ class Launch:
         self._task_function = task_function
         self._hydras_sweeper = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
         # To a search failures are results too: it continues however many there are.
-        if not self._hydras_sweeper and settings.max_failures is None:
+        patient = not self._hydras_sweeper and settings.on_failure != "stop"
+        if patient and settings.max_failures is None:
             settings = replace(settings, max_failures=sys.maxsize)
         try:
             self._backend = make_backend(settings)

@@ -427,18 +427,18 @@ def assign_numbers(
     by_hash = {job.config_hash: job for job in known}
     by_overrides = {frozenset(job.overrides): job for job in known}
     free = max([first_free - 1, *(job.num for job in known)]) + 1
-    numbers: list[int] = []
+    numbers: dict[int, None] = {}
     for job in wanted:
         equal = by_overrides.get(frozenset(job.overrides), by_hash.get(job.config_hash))
         if equal is not None and equal.config_hash != job.config_hash:
             what = f"job {equal.num} ({' '.join(job.overrides)})"
             raise config_changed(equal.config, job.config, what)
         if equal is None or equal.num in numbers:
-            numbers.append(free)
+            numbers[free] = None
             free += 1
         else:
-            numbers.append(equal.num)
-    return numbers
+            numbers[equal.num] = None
+    return list(numbers)
 
 
 def refuse_other_base(
@@ -559,7 +559,7 @@ def in_order(repeats: Sequence[int], order: str) -> list[int]:
         return shuffled(indices, SHUFFLE_SEED)
     if order == "given":
         return indices
-    blocks = {number: [i for i in indices if repeats[i] == number] for number in repeats}
+    blocks = {number: [i for i in indices if repeats[i] == number] for number in set(repeats)}
     if order == "blocks":
         blocks = {number: shuffled(jobs, number) for number, jobs in blocks.items()}
     return [index for number in sorted(blocks) for index in blocks[number]]

@@ -4,12 +4,14 @@ import json
 import struct
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from walle.agent.sinks import WandbSink, make_sinks
+from walle.agent.sinks import Speed, WandbSink, make_sinks
+from walle.errors import Interrupted
 from walle.system.run_files import read_status, update_status
 
 OPTIONS = {"project": "p", "entity": None, "group": None, "tags": ["try"], "mode": "offline"}
@@ -202,3 +204,16 @@ def test_only_videos_of_the_run_are_logged_again(directory, monkeypatch):
     monkeypatch.setattr(sink, "video", lambda steps, path: again.append((steps, path.name)))
     sink.repeat(directory, {"env_steps": 200, "recorder": {"lengths": {}}})
     assert again == [(100, "100.mp4")]
+
+
+@pytest.mark.parametrize(("error", "code"), [(None, 0), (ValueError, 1), (Interrupted, 0)])
+def test_a_run_that_fails_is_not_finished(error, code):
+    codes = []
+    sink = object.__new__(WandbSink)
+    sink._speed, sink._run = Speed(), SimpleNamespace(summary={})
+    sink._run.finish = lambda exit_code: codes.append(exit_code)
+    with suppress(ValueError, Interrupted), ExitStack() as stack:
+        stack.callback(sink.close, ROW)
+        if error:
+            raise error
+    assert codes == [code]

@@ -67,6 +67,22 @@ def test_every_name_is_in_the_legend_as_it_is() -> None:
     assert not any(text.get_parse_math() for text in texts)
 
 
+def test_wide_entries_of_a_legend_are_broken_into_lines() -> None:
+    label = "learning_rate = 0.0003, minibatch_size 64, entropy_weight 0.01 (3 seeds)"
+    with style.paper():
+        figure, (axes,) = style.panels(1, height=2.5)
+        axes.plot([0, 1], label="ppo")
+        axes.plot([1, 0], label=label)
+        style.legend(figure)
+        assert style.rename(figure, {"ppo": f"Another {label} and more"}, None) == set()
+        figure.canvas.draw()
+        drawn = figure.legends[0].get_window_extent()
+        texts = [text.get_text().replace("\n", " ") for text in figure.legends[0].get_texts()]
+    assert drawn.x0 >= 0
+    assert drawn.x1 <= figure.bbox.width
+    assert texts == [f"Another {label} and more", label]
+
+
 def test_a_logarithmic_axis_has_no_formulas() -> None:
     with style.paper():
         figure, (axes,) = style.panels(1, height=2.5)

@@ -7,10 +7,11 @@ import re
 
 import pytest
 
+from walle.errors import ConfigError
 from walle.launcher.launch import make_backend
 from walle.launcher.settings import SlurmConf, WalleLauncherConf, check_settings
 from walle.launcher.workers import slurm
-from walle.launcher.workers.backend import SlurmBackend
+from walle.launcher.workers.backend import LocalBackend, SlurmBackend
 from walle.launcher.workers.claims import Claims
 from walle.launcher.workers.slurm import SlurmError, array_sizes, batch_script
 from walle.launcher.workers.submission import Submission, new_directory
@@ -197,6 +198,32 @@ def test_workers_over_the_limit_of_an_array_are_split(caplog, monkeypatch):
     assert "submitted as arrays of 4, 4, 2" in caplog.text
 
 
+def test_no_variable_of_the_user_wins_over_an_option(monkeypatch):
+    """`SBATCH_TIMELIMIT` wins over a script, and the command line over both."""
+    calls = []
+    monkeypatch.setattr(slurm, "_call", lambda *words, given: calls.append(words) or "7\n")
+    conf = SlurmConf(account="two words", time=30)
+    script = batch_script(conf, "python x", name="sweep", log="out", cores=2)
+    assert slurm.submit(script, 3) == "7"
+    (words,) = calls
+    assert {"--account=two words", "--time=30", "--requeue", "--array=0-2"} <= {*words}
+
+
+def test_a_busy_slurm_is_asked_again_for_a_restart(monkeypatch):
+    answers = [SlurmError("scontrol has not answered"), "JobState=RUNNING ", "", "too many"]
+    monkeypatch.setattr(slurm, "PAUSE_S", 0.0)
+
+    def call(*_):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(slurm, "_call", call)
+    assert slurm.requeue("7_0")
+    assert answers == ["too many"]
+
+
 def test_workers_of_an_earlier_command_run_only_jobs_that_have_not_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(slurm, "states", lambda arrays: {"12_0": "COMPLETING"})
     backend = object.__new__(SlurmBackend)
@@ -206,6 +233,12 @@ def test_workers_of_an_earlier_command_run_only_jobs_that_have_not_ended(tmp_pat
     claims = Claims(submission.directory, "worker")
     submission.record()
     assert backend._running_submission(tmp_path) == submission
+    with pytest.raises(ConfigError, match=r"Slurm still has workers for this sweep.*scancel 12"):
+        LocalBackend(WalleLauncherConf()).locked(tmp_path).__enter__()
+    with monkeypatch.context() as patch:
+        patch.setattr(slurm, "states", lambda arrays: None)
+        with pytest.raises(ConfigError, match=r"backend=slurm does not answer.*try again"):
+            backend._running_submission(tmp_path)
     claims.take(0, 0)
     assert backend._running_submission(tmp_path) == submission
     claims.end(0, 0, "completed")

@@ -48,6 +48,15 @@ class Run(NamedTuple):
     stop_rule: StopRule | None
 
 
+def refuse_in_slurm(submission: Submission) -> None:
+    """Refuses a sweep whose workers are in Slurm's queue, where they hold no lock yet."""
+    if submission.backend == "slurm" and slurm.states(submission.arrays):
+        raise ConfigError(
+            "Slurm still has workers for this sweep: wait for them, or end them with scancel "
+            f"{' '.join(submission.arrays)}"
+        )
+
+
 class LocalBackend:
     """Runs jobs on the cores of this machine; they end with the command that started them."""
 
@@ -60,6 +69,8 @@ class LocalBackend:
     def locked(self, sweep: Path) -> Iterator[None]:
         """Locks the directory for this launcher and its jobs."""
         with launcher_locked(sweep), jobs_locked(sweep, LOCK_WAIT_S) as self._lock_fd:
+            if (newest := unfinished(sweep)) is not None:
+                refuse_in_slurm(newest)
             yield
 
     def where(self, plan: Plan) -> str:  # noqa: ARG002  other backends look at it
@@ -133,12 +144,15 @@ class WorkersBackend(ABC):
         newest, backend = unfinished(sweep), self._settings.backend
         if newest is None:
             return None
-        if newest.backend == "slurm" != backend and slurm.states(newest.arrays):
+        if newest.backend != backend:
+            refuse_in_slurm(newest)
+            return None
+        if (states := self._states(newest.arrays)) is None:
             raise ConfigError(
-                "Slurm still has workers for this sweep: wait for them, or end them with scancel "
-                f"{' '.join(newest.arrays)}"
+                f"hydra.launcher.backend={backend} does not answer, and workers of an earlier "
+                "command may still run: try again"
             )
-        return newest if newest.backend == backend and self._states(newest.arrays) else None
+        return newest if states else None
 
     def run(self, run: Run) -> dict[int, Verdict] | None:
         """Runs the jobs as `LocalBackend.run` does; returns None when it does not wait.

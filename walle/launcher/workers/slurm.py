@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from walle.system.machine import parse_cpu_list
 log = logging.getLogger(__name__)
 
 TIMEOUT_S = 60.0
+TRIES, PAUSE_S = 5, 5.0
 NEEDED = ("sbatch", "squeue", "sinfo", "scontrol", "scancel")
 DEFAULT_ARRAY_SIZE = 1001  # Slurm's own default of MaxArraySize
 WANT_REQUEUE = ("RUNNING", "PREEMPTED", "TIMEOUT")
@@ -119,8 +121,14 @@ def batch_script(
 
 
 def submit(script: str, elements: int) -> str:
-    """Submits an array of jobs with a batch script; returns its number."""
-    output = _call("sbatch", "--parsable", f"--array=0-{elements - 1}", given=script)
+    """Submits an array of jobs with a batch script; returns its number.
+
+    The script's options are given again, because variables such as SBATCH_ACCOUNT win over it.
+    """
+    lines = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
+    options = [word for line in lines for word in shlex.split(line, comments=False)[1:]]
+    array = f"--array=0-{elements - 1}"
+    output = _call("sbatch", *options, "--parsable", array, given=script)
     return output.strip().splitlines()[-1].partition(";")[0]
 
 
@@ -155,13 +163,20 @@ def worker_name(environ: Mapping[str, str]) -> str | None:
 def requeue(name: str) -> bool:
     """Asks Slurm to start a worker again, unless its user cancelled it or Slurm restarts it anyway.
 
-    Returns whether Slurm was asked.
+    Returns whether Slurm was asked; tries a few times, as many workers ask at a time limit.
     """
-    match = re.search(r"JobState=(\w+)", _call("scontrol", "show", "job", "-o", name))
-    wanted = match is not None and match[1] in WANT_REQUEUE
-    if wanted:
-        _call("scontrol", "requeue", name)
-    return wanted
+    for _ in range(TRIES):
+        try:
+            match = re.search(r"JobState=(\w+)", _call("scontrol", "show", "job", "-o", name))
+            wanted = match is not None and match[1] in WANT_REQUEUE
+            if wanted:
+                _call("scontrol", "requeue", name)
+        except SlurmError as error:
+            log.warning(f"not started again yet: {error}")
+            time.sleep(PAUSE_S)
+        else:
+            return wanted
+    return False
 
 
 def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> list[int]:
