@@ -375,6 +375,9 @@ def figure(asked: Asked) -> style.Figure:
             band(x, *sides, color=look.color, alpha=0.2 if len(x) > 1 else 1)
         if asked.kind == "env_steps":
             style.compact_axis(area)
+        else:  # algorithms differ by a factor of a hundred
+            area.set_xscale("log")
+            area.xaxis.set_major_formatter("{x:g}")
         area.set(title=task, xlabel=X_AXES[asked.kind], ylabel="return")
     style.legend(drawn)
     return drawn
