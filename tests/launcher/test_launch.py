@@ -7,10 +7,15 @@ import itertools
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
-from walle.launcher.launch import repeats_text
+from walle.launcher.allocation import Need
+from walle.launcher.launch import Launch, repeats_text
+from walle.launcher.planning import Job, Plan
+from walle.launcher.records import Identity, Manifest
+from walle.launcher.workers.backend import LOST
 
 
 @pytest.mark.slow
@@ -244,3 +249,15 @@ def test_repeats_name_the_jobs_and_count_the_rest():
         "5 of 10 jobs repeat the configuration of another job, and are not run a second time: "
         "job=1, job=1; job=2, job=2; job=3, job=3; and 2 more"
     )
+
+
+def test_jobs_of_workers_that_vanished_are_no_results_of_a_search(capsys):
+    """After `scancel` the search ends too, and resumes with these trials."""
+    identity = Identity(0, ("seed=1",), "", {})
+    job = Job("seed=1", None, Path("nowhere"), identity, Need(1))
+    plan = Plan([job], {}, [0], [], Manifest((), {}, (), ()), exclusive=False)
+    launch = object.__new__(Launch)
+    launch._hydras_sweeper = False
+    with pytest.raises(SystemExit, match="1"):
+        launch._report(plan, {0: LOST}, [])
+    assert "To resume: start the sweep again" in capsys.readouterr().err

@@ -25,7 +25,13 @@ from walle.launcher.planning import Job, Plan, StopRule, can_resume, fast_loader
 from walle.launcher.records import MANIFEST, Manifest
 from walle.launcher.screen import alike, ending_text
 from walle.launcher.settings import DEFAULT_REPEAT, WalleLauncherConf, check_settings
-from walle.launcher.workers.backend import LocalBackend, Run, SlurmBackend, WorkersBackend
+from walle.launcher.workers.backend import (
+    LOST,
+    LocalBackend,
+    Run,
+    SlurmBackend,
+    WorkersBackend,
+)
 from walle.launcher.workers.ray_backend import RayBackend
 from walle.system.commands import command_line
 from walle.system.forkserver import without_collector
@@ -290,8 +296,9 @@ class Launch:
                 numbers = ranges_text(waiting)
                 lines.append(f"  #{numbers}: not started: the sweep was stopped before")
             print("\n".join(lines), file=sys.stderr, flush=True)
-        # Hydra's own sweeper would print a traceback below the list.
-        if bad and (signals or self._hydras_sweeper):
+        # Hydra's own sweeper would print a traceback below the list, and a search take the jobs of
+        # workers that vanished for results.
+        if bad and (signals or self._hydras_sweeper or LOST in ends.values()):
             resumable = sum(can_resume(job) for job, _ in bad)
             print(records.resume_text(plan.manifest, resumable), file=sys.stderr, flush=True)
             raise SystemExit(128 + signals[0] if signals else 1)

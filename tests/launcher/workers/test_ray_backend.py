@@ -77,6 +77,11 @@ def test_one_worker_a_node_with_its_free_cores():
     assert found([1] * 100) == [(16, "big"), (6, "busy"), (4, "small")]
 
 
+def test_a_job_that_takes_a_node_waits_for_a_whole_one():
+    assert found([None] * 4, [BIG], workers=2) == [(16, "big"), (16, None)]
+    assert found([None] * 2, [BIG], gpus=1) == [(16, None)]  # all GPUs are in use
+
+
 def test_no_more_cores_than_the_jobs_need():
     assert found([1] * 18) == [(16, "big"), (2, "busy")]
     assert found([2, 2, 2]) == [(6, "big")]

@@ -260,7 +260,8 @@ def placements(
     if compared or None in needs:
         most = settings.workers or (1 if compared else len(needs))
         largest = sorted(fitting, key=lambda node: (node.free_cores < node.cores, -node.cores))
-        placed, least = [(node.cores, node) for node in largest], 1
+        placed = [(node.cores, node) for node in largest]
+        least = max((node.cores for node in nodes), default=1)  # of those that wait for a node
     else:
         least = settings.cores or max((need or 1 for need in needs), default=1)
         most = settings.workers or len(needs)
