@@ -130,8 +130,8 @@ class Runner:
         reason = self._stop_rule(job)
         if reason is not None:
             update_status(job.directory, state="pruned", error=reason)
-        completed = is_done(read_status(job.directory), job.identity.config_hash)
-        if reason is not None or completed:  # since the plan was made, by another worker or command
+        completed = grant.again and is_done(read_status(job.directory), job.identity.config_hash)
+        if reason is not None or completed:  # completed just before its worker was killed
             self._allocator.release(grant.job)
             self._conclude(grant.job, Verdict("pruned" if reason else "completed", reason))
             return
