@@ -33,9 +33,8 @@ from walle.analysis.writing.format import counted, listed
 from walle.errors import cause_text
 
 Scalar = int | float | str
-TYPES: dict[str, type] = dict.fromkeys(("attempts", "faults", "physical_cores"), int)
-TYPES |= dict.fromkeys(("cores", "info", "usable_cores", "overrides"), list)
-TYPES |= dict.fromkeys(("replacements", "resumptions"), list)
+LISTS = ("cores", "info", "overrides", "replacements", "resumptions", "usable_cores")
+TYPES = dict.fromkeys(LISTS, list) | dict.fromkeys(("attempts", "faults", "physical_cores"), int)
 RUN_FILES = ("status.json", "run.json", "iterations.csv")
 SWEEP_DEPTH = 4
 FINGERPRINT_DIGITS = 12
@@ -423,10 +422,12 @@ class Sweep:
             frame.insert(0, key, pd.Series(self.values(key)).take(tables.file).to_numpy())
         names = pd.Index([run.name for run in self.runs])
         frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))
-        # A resumed run writes the rows since its last checkpoint again.
+        # A resumed run writes rows again; an iteration's rows begin with the agent's.
         if name in ("iterations", "timing") and len(frame):
             number, run = frame["iteration"], frame["run"]
-            again = number.where((number.diff() < 0) & (run == run.shift()), np.inf)
+            first = frame[frame["process"] == "agent"] if name == "timing" else frame
+            starts = (first["iteration"].diff() <= 0) & (first["run"] == first["run"].shift())
+            again = number.where(starts.reindex(frame.index, fill_value=False), np.inf)
             after = again.groupby(run, observed=True).shift(-1, fill_value=np.inf)[::-1]
             repeated = number >= after.groupby(run[::-1], observed=True).cummin().sort_index()
             if repeated.any():
@@ -535,9 +536,7 @@ def load(*paths: str | Path) -> Sweep:
         for job in jobs:
             if job.get("block") not in (None, ""):
                 blocks[root / str(job["directory"])] = f"{root} {job['block']}"
-        started = [str(job["directory"]) for job in jobs]
-        missing = [name for name in started if not is_run(root / name)]
-        if missing:
+        if missing := [d for job in jobs if not is_run(root / (d := str(job["directory"])))]:
             notes.append(f"{len(missing)} of {len(jobs)} jobs not started yet: {listed(missing)}")
         for path in find_runs(root):
             if path.resolve() in known:  # a sweep, and a run of it too

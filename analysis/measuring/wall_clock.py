@@ -14,6 +14,10 @@ from walle.analysis.runs import FREE, OVERLAPPED, BadInputError, Run, Sweep
 from walle.analysis.writing.format import listed
 
 AGENT = "agent"
+PROCESSES = (  # settings that change a speed
+    *("device", "learner.n", "learner.threads", "sampler", "sampler.balance", "sampler.n"),
+    *("sampler.nodes", "sampler.per_node", "sampler.pin"),
+)
 
 
 def clock(sweep: Sweep, *, compiling: bool = False) -> pd.DataFrame:
@@ -80,10 +84,15 @@ def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
 
 
 def _changed(run: Run) -> bool:
-    """Whether it was resumed with other settings of samplers, learners or the device."""
-    found = run.provenance.get("resumptions") or []
-    words = [str(word).lstrip("+") for one in found for word in one.get("overrides") or []]
-    return any(word.startswith(("sampler", "learner", "device")) for word in words)
+    """Whether a user resumed it with other samplers, learners or another device.
+
+    A launcher that resumes a job repeats the words with which it started.
+    """
+    first, *later = [
+        {str(word).lstrip("+") for word in start.get("overrides") or []}
+        for start in (run.provenance, *(run.provenance.get("resumptions") or []))
+    ]
+    return any(word.partition("=")[0] in PROCESSES for words in later for word in words - first)
 
 
 def iterations_after_warmup(sweep: Sweep, warmup: int) -> pd.DataFrame:

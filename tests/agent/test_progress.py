@@ -26,15 +26,17 @@ def test_a_run_whose_episodes_never_ended_says_so() -> None:
 
 
 GONE = """
-import os, pty, sys
+import os, pty, sys, time
 from walle.agent.recorder import Progress
 
 master, slave = pty.openpty()
 results = os.dup(1)
 for number in (1, 2):
     os.dup2(slave, number)
-progress = Progress(sys.argv[1], 100, every_s=60)
+progress = Progress(sys.argv[1], 100, every_s=0.1)
 os.close(master)  # nobody sends SIGHUP to a process without a controlling terminal
+time.sleep(0.5)  # the watching thread writes too
+assert progress._watcher.is_alive()
 progress.say("a sampler is replaced")
 row = {"return_mean": 1.0, "env_steps_per_s": 1.0, "iteration_s": 2.0, "env_steps": 5}
 progress.show(row | {"collect_share": 0.2, "learn_share": 0.5}, None, {})

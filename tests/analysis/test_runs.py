@@ -224,6 +224,8 @@ def test_rows_written_again_after_a_resume_count_once(tmp_path: Path) -> None:
     assert len(sweep.iterations) == 30
     assert sweep.iterations["wall_s"].tolist()[-2:] == [999.0, 999.0]
     assert "2 rows of iterations.csv written again" in sweep.notes[0]
+    path.write_text("".join([*lines, lines[-1]]))
+    assert len(load(root).iterations) == 30
 
 
 def test_two_rollouts_of_a_sampler_in_a_round_are_two_rows(tmp_path: Path) -> None:
@@ -241,6 +243,9 @@ def test_two_rollouts_of_a_sampler_in_a_round_are_two_rows(tmp_path: Path) -> No
     sweep = load(root)
     assert len(sweep.timing) == len(twice) - 1
     assert f"{len(last)} rows of timing.csv written again" in " ".join(sweep.notes)
+    last = [line for line in twice[1:] if line.split(",")[1] == "3"]
+    path.write_text("".join(twice + last))
+    assert len(load(root).timing) == len(twice) - 1
 
 
 def test_different_algorithms_have_different_columns(tmp_path: Path) -> None:

@@ -191,3 +191,11 @@ def test_a_generator_goes_on_from_its_words():
 def test_a_generator_of_another_kind_is_refused():
     with pytest.raises(TypeError, match="a generator of the kind Philox cannot be packed"):
         pack(np.random.Generator(np.random.Philox(0)))
+
+
+def test_actions_that_version_0_3_stored_in_64_bits_are_read():
+    episode = saving.EpisodeReplay()
+    episode.start(make_env(CARTPOLE), 3)
+    episode.add(np.array([1, 2]))
+    (action,) = episode.actions(np.zeros(2, np.int32))
+    assert (action.tolist(), action.dtype) == ([1, 2], np.int32)

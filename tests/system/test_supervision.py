@@ -393,6 +393,17 @@ def test_the_time_in_which_the_process_was_stopped_does_not_count(clock):
     assert silence.overdue() == [(0, 20, "replace")]
 
 
+def test_a_sign_of_life_after_a_stop_is_not_in_the_future(clock):
+    silence = Silence(1, 10.0, clock)
+    silence.update(0, owes=True)
+    assert silence.wait_s() == SLICE_S
+    clock.now += SLICE_S + 3600
+    silence.alive(0, clock.now)
+    assert silence.overdue() == []
+    clock.now += 10
+    assert silence.overdue() == [(0, 10, "name")]
+
+
 def test_the_time_runs_from_when_the_sampler_owes_first(clock):
     silence = Silence(2, 10.0, clock)
     silence.update(0, owes=True)

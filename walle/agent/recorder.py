@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -241,12 +242,6 @@ class Recorder:
         if round_.dropped is not None:  # no cells where rollouts are never dropped
             row["dropped_rollouts"] = len(round_.dropped)
             row["dropped_steps"] = sum(rollout.env_steps for rollout in round_.dropped)
-        for name, value in iteration.metrics.items():
-            if name in row or set(name) & set(',"\r\n') or not isinstance(value, int | float):
-                raise WalleError(
-                    f"the algorithm's metric {name!r} is {value!r}: give a number, under a name "
-                    "without commas and quotes that is no column of iterations.csv"
-                )
         returns = [episode.episode_return for episode in episodes]
         info = means(self.tracker.recent_info.items())
         row |= {
@@ -254,8 +249,15 @@ class Recorder:
             **statistics(returns, "return_round", "mean", "min", "max", "std"),
             "length_mean": self.tracker.length_mean,
             **info,
-            **iteration.metrics,
         }
+        metrics: Mapping[str, Any] = iteration.metrics  # as an algorithm of a user's returns them
+        for name, value in metrics.items():
+            if name in row or set(name) & set(',"\r\n') or not isinstance(value, Real | None):
+                raise WalleError(
+                    f"the algorithm's metric {name!r} is {value!r}: give a number, under a name "
+                    "without commas and quotes that is no column of iterations.csv"
+                )
+        row |= metrics
         self._files["iterations"].append([row])
         self._files["timing"].append(
             [
@@ -299,7 +301,7 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - a service may raise anything
                 self.sinks = [other for other in self.sinks if other is not sink]
                 name = type(sink).__name__.removesuffix("Sink")
-                line = f"{name} gets no more: {error!r}; the run and its files continue"
+                line = f"{name} gets no more: {error!r}; the run's files have everything"
                 print(line, file=sys.stderr, flush=True)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:
@@ -362,10 +364,11 @@ class Progress:
 
     def _watch(self) -> None:
         while not self._closed.wait(self._wait_s if self._kind == "bar" else self._every_s):
-            if self._kind == "bar" and time.monotonic() - self._shown > self._wait_s:
-                self._bar.update(self._task, description=self.doing())
-            elif self._kind == "lines" and time.monotonic() - self._shown > self._every_s:
-                print(self.doing(), flush=True)
+            with terminal_may_vanish():
+                if self._kind == "bar" and time.monotonic() - self._shown > self._wait_s:
+                    self._bar.update(self._task, description=self.doing())
+                elif self._kind == "lines" and time.monotonic() - self._shown > self._every_s:
+                    print(self.doing(), flush=True)
 
     @terminal_may_vanish()
     def look(self, env_steps: int) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from signal import SIGINT
 
+from gymnasium.spaces import Box
+
 from walle.envs.lanes import EnvSpec, Lanes, Step
 from walle.errors import ConfigError
 from walle.streams import Role
@@ -28,6 +30,12 @@ def make_lanes(spec: EnvSpec, lanes: Sequence[int], seed: int, role: Role = "tra
         raise ConfigError(
             f"env.reset_options={spec.reset_options}: MuJoCo lanes and EnvPool take none; use "
             "env.kwargs, or env.backend=gymnasium"
+        )
+    if isinstance(actions := base.action_space, Box) and (actions.low == actions.high).all():
+        base.close()
+        raise ConfigError(
+            f"{spec.id} has actions that cannot change, {actions}: give its action space other "
+            "bounds, in MuJoCo by a ctrlrange of the actuators"
         )
     space = base.observation_space
     if spec.keys and not getattr(space, "keys", None):

@@ -125,7 +125,9 @@ class EpisodeReplay:
 
     def actions(self, like: AnyArray) -> list[AnyArray]:
         """The actions that the environment received, with the type and the shape of `like`."""
-        arrays = (np.frombuffer(action, like.dtype).copy() for action in self._actions)
+        size = {len(action) for action in self._actions}  # version 0.3.0 stored 64 bits
+        dtype = np.dtype(np.int64) if size - {like.nbytes} else like.dtype
+        arrays = (np.frombuffer(action, dtype).astype(like.dtype) for action in self._actions)
         return [array.reshape(like.shape)[()] for array in arrays]  # [()]: a number, not 0-d
 
 

@@ -64,11 +64,6 @@ class ActionMap:
 
 def action_map(space: ActionSpace, spec: EnvSpec) -> ActionMap | None:
     """The map of a policy's actions into `space`; None if they pass unchanged."""
-    if isinstance(space, gym.spaces.Box) and (space.low == space.high).all():
-        raise ConfigError(
-            f"{spec.id} has actions that cannot change, {space}: give the actuators of its model a "
-            "ctrlrange"
-        )
     if isinstance(space, gym.spaces.Box) and spec.action != "raw":
         with suppress(TypeError, ValueError):
             return ActionMap(space, spec)

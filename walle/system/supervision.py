@@ -160,7 +160,7 @@ class Watchdog:
                 if done.wait(min(left, SLICE_S)):
                     return False
                 stopped_s = time.monotonic() - now - min(left, SLICE_S)
-                since = max(since, alive()) + stopped_s
+                since = min(max(since, alive()) + stopped_s, time.monotonic())
             return True
 
         def watch() -> None:
@@ -251,7 +251,7 @@ class Silence:
         for worker, since in enumerate(self._since):
             if since is None:
                 continue
-            self._since[worker] = since = since + stopped_s
+            self._since[worker] = since = min(since + stopped_s, now)
             if now < self._due(worker, since):
                 continue
             remedy: Literal["name", "replace"] = "replace" if worker in self._named else "name"

@@ -83,11 +83,12 @@ def test_an_iteration_after_a_resumption_is_warm_up_too(tmp_path: Path) -> None:
 
 def test_times_before_a_resumption_with_other_processes_do_not_count(tmp_path: Path) -> None:
     root = write_sweep(tmp_path / "s", [Job(iterations=6), Job(iterations=6, seed=1)])
-    for name, words in (("0", ["total_steps=9", "sampler.n=4"]), ("1", ["total_steps=9"])):
+    for name, words in (("0", ["total_steps=9", "sampler.n=4"]), ("1", ["sampler.restarts=9"])):
         compile_in(root / name, {1: 5.0, 4: 5.0})
         path = root / name / "run.json"
-        resumed = json.loads(path.read_text()) | {"resumptions": [{"overrides": words}]}
-        path.write_text(json.dumps(resumed))
+        started = json.loads(path.read_text())  # a launcher repeats its words
+        resumed = {"resumptions": [{"overrides": [*started["overrides"], *words]}]}
+        path.write_text(json.dumps(started | resumed))
     sweep = load(root)
     counted = iterations_after_warmup(sweep, 1)
     places = {run: rows["iteration"].tolist() for run, rows in counted.groupby("run")}

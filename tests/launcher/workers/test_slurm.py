@@ -203,14 +203,19 @@ def test_no_variable_of_the_user_wins_over_an_option(monkeypatch):
     calls = []
     monkeypatch.setattr(slurm, "_call", lambda *words, given: calls.append(words) or "7\n")
     conf = SlurmConf(account="two words", time=30)
-    script = batch_script(conf, "python x", name="sweep", log="out", cores=2)
+    script = batch_script(conf, "python x", name="it's", log="out", cores=2)
+    script = script.replace("--requeue", "--requeue   # tell me") + "#SBATCH --ignored\n"
     assert slurm.submit(script, 3) == "7"
     (words,) = calls
-    assert {"--account=two words", "--time=30", "--requeue", "--array=0-2"} <= {*words}
+    assert {"--account=two words", "--job-name=it's", "--requeue", "--array=0-2"} <= {*words}
+    assert not {"#", "tell", "--ignored"} & {*words}
+    with pytest.raises(SlurmError, match=r"option .* cannot be read \(No closing quotation\)"):
+        slurm.submit("#!/bin/bash\n#SBATCH --comment='a\n", 1)
 
 
 def test_a_busy_slurm_is_asked_again_for_a_restart(monkeypatch):
-    answers = [SlurmError("scontrol has not answered"), "JobState=RUNNING ", "", "too many"]
+    silent = SlurmError("scontrol has not answered")
+    answers = [silent, "JobState=RUNNING ", silent, "JobState=PENDING ", "too many"]
     monkeypatch.setattr(slurm, "PAUSE_S", 0.0)
 
     def call(*_):
@@ -220,8 +225,11 @@ def test_a_busy_slurm_is_asked_again_for_a_restart(monkeypatch):
         return answer
 
     monkeypatch.setattr(slurm, "_call", call)
-    assert slurm.requeue("7_0")
+    assert slurm.requeue("7_0")  # the second answer was lost
     assert answers == ["too many"]
+    answers[:] = [silent] * slurm.TRIES
+    with pytest.raises(SlurmError, match="has not answered"):
+        slurm.requeue("7_0")
 
 
 def test_workers_of_an_earlier_command_run_only_jobs_that_have_not_ended(tmp_path, monkeypatch):

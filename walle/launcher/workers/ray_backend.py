@@ -261,7 +261,8 @@ def placements(
         most = settings.workers or (1 if compared else len(needs))
         largest = sorted(fitting, key=lambda node: (node.free_cores < node.cores, -node.cores))
         placed = [(node.cores, node) for node in largest]
-        least = max((node.cores for node in nodes), default=1)  # of those that wait for a node
+        pick = min if settings.gpus else max  # any node may be the one with GPUs
+        least = pick((node.cores for node in nodes), default=1)  # of workers that wait for a node
     else:
         least = settings.cores or max((need or 1 for need in needs), default=1)
         most = settings.workers or len(needs)

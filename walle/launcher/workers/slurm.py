@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from walle.errors import ConfigError
@@ -110,8 +111,8 @@ def batch_script(
         "signal": f"B:USR1@{settings.save_s}",
     }
     given = [f"--{key}={value}" for key, value in named.items() if value is not None]
-    # A directory's name may hold spaces.
-    given = [shlex.quote(text) if any(map(str.isspace, text)) else text for text in given]
+    # A directory's name may hold spaces and quotes.
+    given = [shlex.quote(text) if re.search(r"[\s'\"#\\]", text) else text for text in given]
     options = [*given, "--requeue", *(["--exclusive"] if cores is None else []), *settings.options]
     lines = "\n".join(f"#SBATCH {option}" for option in options)
     parts = {OPTIONS: lines, SETUP: "\n".join(settings.setup), COMMAND: command}
@@ -125,8 +126,14 @@ def submit(script: str, elements: int) -> str:
 
     The script's options are given again, because variables such as SBATCH_ACCOUNT win over it.
     """
-    lines = [line for line in script.splitlines() if line.startswith("#SBATCH ")]
-    options = [word for line in lines for word in shlex.split(line, comments=False)[1:]]
+    head = takewhile(lambda line: not line or line.startswith("#"), script.splitlines())
+    lines = [line.removeprefix("#SBATCH") for line in head if line.startswith("#SBATCH ")]
+    try:
+        options = [word for line in lines for word in shlex.split(line, comments=True)]
+    except ValueError as error:
+        raise SlurmError(
+            f"an option of sbatch cannot be read ({error}): check its quotes"
+        ) from None
     array = f"--array=0-{elements - 1}"
     output = _call("sbatch", *options, "--parsable", array, given=script)
     return output.strip().splitlines()[-1].partition(";")[0]
@@ -165,18 +172,21 @@ def requeue(name: str) -> bool:
 
     Returns whether Slurm was asked; tries a few times, as many workers ask at a time limit.
     """
-    for _ in range(TRIES):
+    asked = False
+    for left in reversed(range(TRIES)):
         try:
             match = re.search(r"JobState=(\w+)", _call("scontrol", "show", "job", "-o", name))
-            wanted = match is not None and match[1] in WANT_REQUEUE
-            if wanted:
-                _call("scontrol", "requeue", name)
+            if match is None or match[1] not in WANT_REQUEUE:
+                break
+            asked = True
+            _call("scontrol", "requeue", name)
+            break
         except SlurmError as error:
+            if not left:
+                raise
             log.warning(f"not started again yet: {error}")
             time.sleep(PAUSE_S)
-        else:
-            return wanted
-    return False
+    return asked
 
 
 def own_cores(name: str, environ: Mapping[str, str], usable: Sequence[int]) -> list[int]:

@@ -145,7 +145,7 @@ def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "")
         # one SIGTERM when it takes the cores back; a second one must not interrupt the checkpoints.
         # A SIGINT after the first signal does interrupt them: the jobs are killed.
         if not ending or number == signal.SIGINT:
-            ending.append(signal.SIGTERM)
+            ending.append(number if ending else signal.SIGTERM)
 
     handlers = dict.fromkeys((*ENDING, signal.SIGUSR1), end) | {signal.SIGUSR2: saving.append}
     with signal_handlers(handlers, keep_ignored=()):
