@@ -373,7 +373,7 @@ def test_the_last_evaluation_that_was_broken_off_can_be_made_up(tmp_path, monkey
     (tmp_path / "checkpoints").mkdir()
     (tmp_path / "checkpoints" / "last.pt").touch()
     state = {"env_steps": 512, "iteration": 2, "evaluation_is_due": True}
-    state |= {"config": {"total_steps": 512}}
+    state |= {"config": {"total_steps": 512}, "callbacks": {}}
     state |= {"versions": {}, "cpu_model": "Abacus"}
     monkeypatch.setattr(checkpoint, "load", lambda _: state)
     monkeypatch.setattr(checkpoint, "made_here", lambda: state)
