@@ -110,7 +110,7 @@ def train(
         needed |= {"env_steps": 0, "live": [], "lanes": []}
         checkpoint.check(file, resumed, needed)
         stored = dict(resumed["config"])
-        for key in ("algo", "net"):
+        for key in ("algo", "env", "net"):
             stored[key] = {**settings[key], **stored[key]}  # an earlier version has fewer settings
         stored["env"] = {**stored["env"], "on_error": config.env.on_error}  # this one may change
         for key in keys:
