@@ -135,7 +135,7 @@ def submit(script: str, elements: int) -> str:
             f"an option of sbatch cannot be read ({error}): check its quotes"
         ) from None
     array = f"--array=0-{elements - 1}"
-    output = _call("sbatch", *options, "--parsable", array, given=script)
+    output = _call("sbatch", "--parsable", *options, array, given=script)
     return output.strip().splitlines()[-1].partition(";")[0]
 
 
