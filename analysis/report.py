@@ -127,7 +127,7 @@ def _watch(args: argparse.Namespace) -> None:
         try:
             cli.guard("report", lambda: _write(args))  # at first no run may have an iteration
         except FileNotFoundError as error:  # a run was moved meanwhile
-            print(f"report: {error}; tried again soon", file=sys.stderr)
+            print(f"report: {error}; retrying", file=sys.stderr)
         args.show = False  # the page reloads itself
         time.sleep(max(RELOAD_S, (time.process_time() - start) / SHARE))
     args.watch = False
@@ -214,7 +214,7 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
                     row |= stats.mean_interval(values).within(*bounds).columns(column)
                     texts[f"Column {column}, {task}: {finals.source}."] = None
                 if len(values) < len(runs):
-                    count = f"{len(values)} of {len(runs)} runs have one"
+                    count = f"{len(values)} of {len(runs)} runs have a value"
                     texts[f"Column {column}, {task}: {sentences.of_line(label, count)}."] = None
             rows += [row] if len(row) > 3 else []
     table = pd.DataFrame(rows)

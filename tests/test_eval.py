@@ -139,7 +139,7 @@ def test_policies_named_by_themselves_and_runs_of_two_sweeps_have_no_common_mean
     [
         ((), "no path: give a run's directory"),
         (("x", "episode=3"), "episode is not a setting; did you mean 'episodes'?"),
-        (("x", "--episodes", "3"), "--episodes is no flag; a setting is written episodes=VALUE"),
+        (("x", "--episodes", "3"), "--episodes is not a flag; settings are written episodes=VALUE"),
         (("x", "episodes=few"), "episodes='few' must be a whole number"),
         (("x", "episodes=2.5"), "episodes='2.5' must be a whole number"),
         (("x", "deterministic=1"), "deterministic='1' must be true or false"),

@@ -123,6 +123,12 @@ def directory_fault(path: Path) -> str | None:
     return f"{path} is a file; move it, or give another directory" if os.path.isfile(path) else None
 
 
+def not_a_flag(word: str) -> str:
+    """The message for a flag that does not exist, such as `--seed=3` instead of `seed=3`."""
+    key = word.lstrip("-").partition("=")[0]
+    return f"{word} is not a flag; settings are written {key}=VALUE"
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Returns "did you mean 'x'?" when a candidate is close, else "choose one of: a, b, c".
 

@@ -190,7 +190,7 @@ def _main() -> None:
     from walle.config import config_directory
     from walle.config.callback import with_plus_signs
     from walle.config.did_you_mean import explain
-    from walle.errors import DISK_FIXES
+    from walle.errors import DISK_FIXES, not_a_flag
     from walle.system.signals import output_failed
 
     arguments = sys.argv[1:]
@@ -219,8 +219,7 @@ def _main() -> None:
     )
     try:
         if unknown := get_args_parser().parse_known_args(flags)[1]:
-            key = unknown[0].lstrip("-").partition("=")[0]
-            sys.exit(_report(f"{unknown[0]} is no flag; a setting is written {key}=VALUE", 2))
+            sys.exit(_report(not_a_flag(unknown[0]), 2))
         decorate(run)()
     except Exception as error:
         if line := explain(error):

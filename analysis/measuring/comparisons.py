@@ -145,7 +145,7 @@ def match(sweep: Sweep, asked: Question) -> list[Pairing]:
     if len(shared) < len(keys) and len(pairings) > 1:
         sweep.note(
             f"A run that lacks {listed([key for key in keys if key not in shared])} is compared "
-            "with the other side's runs of every value; so overall results have no interval"
+            "with the other side's runs of every value; overall results therefore have no interval"
         )
     if not pairings:
         raise BadInputError(

@@ -78,7 +78,7 @@ def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
         last = number.groupby(run, observed=True).transform("max")
         counted &= (number == last) | ~run.isin(changed)
         sweep.note(
-            f"Resumed with other processes, so earlier times do not count: {listed(changed)}"
+            f"Resumed with other processes, so earlier times are excluded: {listed(changed)}"
         )
     return counted
 

@@ -50,7 +50,7 @@ def test_a_service_that_fails_ends_no_run(run, monkeypatch, capsys):
     assert read_status(directory)["state"] == "completed"
     assert len(read(directory / "iterations.csv")) == 3
     assert sink.rounds == 2
-    assert capsys.readouterr().err.count("Broken gets no more: ConnectionError('the serv") == 1
+    assert capsys.readouterr().err.count("Broken logging stopped: ConnectionError('the serv") == 1
 
 
 @pytest.mark.parametrize(

@@ -345,8 +345,8 @@ def test_a_setting_of_one_side_alone_makes_a_group_for_each_of_its_values() -> N
     assert [list(group.a.values()) for group in groups] == [["0"], ["1"]]
     assert [list(group.b.values()) for group in groups] == [["2"], ["2"]]
     assert sweep.notes == [
-        "A run that lacks algo.clip is compared with the other side's runs of every value; so "
-        "overall results have no interval"
+        "A run that lacks algo.clip is compared with the other side's runs of every value; "
+        "overall results therefore have no interval"
     ]
 
 

@@ -217,7 +217,7 @@ def test_a_run_without_a_score_is_said(tmp_path: Path) -> None:
     (root / "2" / "episodes.csv").write_text("env_steps,lane,return\n")
     table, texts = report.final_score_table(load(root), "sampler.n")
     assert table["seeds"].tolist() == [3]
-    assert "Column training, HalfCheetah-v5: 2 of 3 runs have one." in texts
+    assert "Column training, HalfCheetah-v5: 2 of 3 runs have a value." in texts
 
 
 @pytest.mark.slow

@@ -229,7 +229,7 @@ def test_a_python_without_the_packages_is_told_in_one_line():
         ("algoo=ppo", "walle: algoo is not a setting; did you mean 'algo'?"),
         ("algo.clip", "walle: algo.clip is not KEY=VALUE; type algo.clip=VALUE, without spaces"),
         ("sampler.n=0", "walle: sampler.n=0 must be positive"),
-        ("--seed=3", "walle: --seed=3 is no flag; a setting is written seed=VALUE"),
+        ("--seed=3", "walle: --seed=3 is not a flag; settings are written seed=VALUE"),
         ("env=gym", "walle: env.id has no value; give one: env.id=..."),
         (
             "hydra.sweeper.params.seed=5",

@@ -355,7 +355,7 @@ def test_a_silent_sampler_is_named_once_and_then_replaced(clock):
     assert silence.wait_s() == SLICE_S
     clock.now += 9.5
     silence.update(1, owes=True)
-    assert (silence.wait_s(), Silence(1, 10.0, clock).overdue()) == (0.5, [])
+    assert (silence.wait_s(), silence.overdue()) == (0.5, [])
     clock.now += 0.5
     assert silence.overdue() == [(1, 10, "name")]
     assert (silence.wait_s(), silence.overdue()) == (SLICE_S, [])

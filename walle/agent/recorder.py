@@ -250,7 +250,7 @@ class Recorder:
             "length_mean": self.tracker.length_mean,
             **info,
         }
-        metrics: Mapping[str, Any] = iteration.metrics  # as an algorithm of a user's returns them
+        metrics: Mapping[str, Any] = iteration.metrics  # a user's algorithm may return anything
         for name, value in metrics.items():
             if name in row or set(name) & set(',"\r\n') or not isinstance(value, Real | None):
                 raise WalleError(
@@ -294,14 +294,14 @@ class Recorder:
         self._tell(lambda sink: sink.evaluation(row))
 
     def _tell(self, report: Callable[[Sink], None]) -> None:
-        """Reports to every sink; one that fails is left out from now on, as the files have all."""
+        """Reports to every sink; drops one that fails: the CSV files have its numbers."""
         for sink in self.sinks:
             try:
                 report(sink)
             except Exception as error:  # noqa: BLE001 - a service may raise anything
                 self.sinks = [other for other in self.sinks if other is not sink]
                 name = type(sink).__name__.removesuffix("Sink")
-                line = f"{name} gets no more: {error!r}; the run's files have everything"
+                line = f"{name} logging stopped: {error!r}; the run's CSV files are complete"
                 print(line, file=sys.stderr, flush=True)
 
     def film(self, policy: PolicySnapshot, env_steps: int, signals: Signals) -> None:

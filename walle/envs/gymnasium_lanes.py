@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -46,8 +45,8 @@ class GymnasiumLanes:
         catch_mujoco_warnings()
         self._envs: list[gym.Env[Any, Any]] = []
         try:
-            for _ in self._lanes:  # an environment may change its arguments
-                self._envs.append(make_env(replace(spec, kwargs=deepcopy(spec.kwargs))))
+            for _ in self._lanes:
+                self._envs.append(make_env(spec))
             first = self._envs[0]
             assert isinstance(first.observation_space, gym.spaces.Box)
             self.observation_space = first.observation_space
@@ -233,10 +232,13 @@ def real_number(reward: Any) -> float:
         ) from None
 
 
-def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
+def make_env(
+    spec: EnvSpec, *, pack: bool = True, more: Mapping[str, Any] | None = None
+) -> gym.Env[Any, Any]:
     """One environment as `spec` describes it, with observations flattened to one dimension.
 
     Without `pack`, observations with images or chosen keys stay as the environment returns them.
+    The environment gets a copy of the arguments in `spec`, and those in `more` themselves.
 
     Raises:
         ConfigError: Gymnasium cannot make it; the message names the setting to change.
@@ -247,7 +249,8 @@ def make_env(spec: EnvSpec, *, pack: bool = True) -> gym.Env[Any, Any]:
         maker = find_maker(spec.id)
         name = spec.id.rpartition(":")[2]
         made = spec.id if maker is None else gym.envs.registration.EnvSpec(name, maker)
-        env = gym.make(made, disable_env_checker=True, **limit, **spec.kwargs)
+        arguments = {**deepcopy(spec.kwargs), **(more or {})}
+        env = gym.make(made, disable_env_checker=True, **limit, **arguments)
         issue_mujoco_warnings(spec.id)
         if spec.reset_options:
             env = _ResetOptions(env, spec.reset_options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +42,7 @@ def make_single(spec: EnvSpec, *, pack: bool = True, **kwargs: Any) -> Env:
         spec = replace(spec, kwargs={**spec.kwargs, **kwargs}, on_error="stop")
         env = RobotEnv(make_mujoco_lanes(replace(spec, frame_skip=1), [0], 0), **drawing)
     else:
-        own = deepcopy(spec.kwargs)  # an environment may change its arguments
-        env = make_env(replace(spec, kwargs={**own, **kwargs}), pack=pack)
+        env = make_env(spec, pack=pack, more=kwargs)
     limit = env.spec.max_episode_steps if env.spec else getattr(env, "episode_limit", None)
     if spec.frame_skip > 1:
         env = _RepeatedAction(env, spec.frame_skip)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from walle.errors import ConfigError, nearest
+from walle.errors import ConfigError, nearest, not_a_flag
 from walle.system.format import table
 
 
@@ -46,8 +46,7 @@ def parse(
         parser.add_argument(flag, action="store_true", help=about)
     known, unknown = parser.parse_known_intermixed_args(arguments)
     if unknown:
-        key = unknown[0].lstrip("-").partition("=")[0]
-        raise ConfigError(f"{unknown[0]} is no flag; a setting is written {key}=VALUE")
+        raise ConfigError(not_a_flag(unknown[0]))
     typed = vars(known)
     paths, values = [], {name: setting.default for name, setting in settings.items()}
     for word in typed.pop("words"):

@@ -93,7 +93,7 @@ def test_times_before_a_resumption_with_other_processes_do_not_count(tmp_path: P
     counted = iterations_after_warmup(sweep, 1)
     places = {run: rows["iteration"].tolist() for run, rows in counted.groupby("run")}
     assert places == {"0": [5, 6], "1": [2, 3, 5, 6]}
-    assert "Resumed with other processes, so earlier times do not count: 0" in sweep.notes
+    assert "Resumed with other processes, so earlier times are excluded: 0" in sweep.notes
 
 
 def sampler_shares(sweep: Sweep, warmup: int = 1) -> float:

@@ -184,7 +184,7 @@ def requeue(name: str) -> bool:
         except SlurmError as error:
             if not left:
                 raise
-            log.warning(f"not started again yet: {error}")
+            log.warning(f"the requeue failed, trying again: {error}")
             time.sleep(PAUSE_S)
     return asked
 

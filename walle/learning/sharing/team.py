@@ -20,7 +20,7 @@ BLOCK = 1024  # rows
 
 
 class Team:
-    """The learners that take steps together, as one of them uses them; this is one learner alone.
+    """One learner's interface to all learners of a run; this class serves a single learner.
 
     Attributes:
         rank: the learner's number; the agent is number 0.
