@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.options import chosen
-from benchmarks.programs import THREADS
 from benchmarks.provenance import ROOT, why_absent
+from walle.system.machine import THREAD_VARIABLES
 
 PEERS = {"sb3": "stable-baselines3", "sbx": "sbx-rl"}
 _ONE_THREAD_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -57,7 +57,7 @@ def contestants(
 def limits(threads: int) -> dict[str, str]:
     """Environment variables that limit all libraries to `threads` threads; JAX takes one or all."""
     jax = {"XLA_FLAGS": _ONE_THREAD_XLA} if threads == 1 else {}
-    return {**dict.fromkeys(THREADS, str(threads)), **jax, "JAX_PLATFORMS": "cpu"}
+    return {**dict.fromkeys(THREAD_VARIABLES, str(threads)), **jax, "JAX_PLATFORMS": "cpu"}
 
 
 @contextmanager

@@ -36,7 +36,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 
 from benchmarks.answers import PEERS, Contestant, answering, asked, contestants, limits
 from benchmarks.options import add_peers, parser_of, positive
-from benchmarks.programs import Program, read_csv, running, walle_run
+from benchmarks.programs import Program, read_csv, running, signal_all, walle_run
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 from benchmarks.ratios import add_ratios, shown
 
@@ -186,7 +186,7 @@ def paused(program: Program, directory: Path) -> Iterator[subprocess.Popen[bytes
     """A context with a program that is paused from its start, and ends after the body."""
     directory.mkdir()
     with running(program, directory) as process:
-        os.killpg(process.pid, signal.SIGSTOP)
+        signal_all(process, signal.SIGSTOP)
         yield process
 
 
@@ -197,11 +197,11 @@ def take_turns(processes: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, fl
     while running:
         for name, process in list(running.items()):
             begin = time.monotonic()
-            os.killpg(process.pid, signal.SIGCONT)
+            signal_all(process, signal.SIGCONT)
             try:
                 code = process.wait(TURN_S)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGSTOP)
+                signal_all(process, signal.SIGSTOP)
             else:
                 del running[name]
                 if code:

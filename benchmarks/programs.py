@@ -12,11 +12,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import psutil
+
 from benchmarks.provenance import ROOT
+from walle.system.machine import THREAD_VARIABLES
 
 RUN = [sys.executable, "-m", "walle.run"]
 _LOOPS = ROOT / "benchmarks" / "contestants"
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Program(NamedTuple):
@@ -29,7 +31,7 @@ class Program(NamedTuple):
 
     def start(self, out: Path, errors: Path) -> subprocess.Popen[bytes]:
         """Starts the program in a new session, so that its children can be signalled with it."""
-        limits = {} if self.threads is None else dict.fromkeys(THREADS, str(self.threads))
+        limits = {} if self.threads is None else dict.fromkeys(THREAD_VARIABLES, str(self.threads))
         with out.open("wb") as stdout, errors.open("ab") as stderr:
             return subprocess.Popen(
                 self.command,
@@ -50,9 +52,18 @@ def running(program: Program, directory: Path) -> Iterator[subprocess.Popen[byte
     try:
         yield process
     finally:
-        with suppress(ProcessLookupError):  # it may have ended by itself
-            os.killpg(process.pid, signal.SIGKILL)
+        signal_all(process, signal.SIGKILL)
         process.wait()
+
+
+def signal_all(process: subprocess.Popen[bytes], number: int) -> None:
+    """Signals a program with its descendants; walle's samplers have sessions of their own."""
+    with suppress(psutil.NoSuchProcess, ProcessLookupError):  # it may have ended by itself
+        descendants = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, number)
+        for descendant in descendants:
+            with suppress(psutil.NoSuchProcess):
+                descendant.send_signal(number)
 
 
 class Need(NamedTuple):

@@ -10,6 +10,7 @@ difference of both runs divided by the difference of their samplers.
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
@@ -26,7 +27,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 
 from benchmarks.lineup import default_walle
 from benchmarks.options import core_count, parser_of, positive
-from benchmarks.programs import Program, read_csv, running, walle_run
+from benchmarks.programs import Program, read_csv, running, signal_all, walle_run
 from benchmarks.provenance import provenance, write_json
 
 LIMIT_S = 120
@@ -45,7 +46,7 @@ class Found(NamedTuple):
 def main() -> int:
     """Starts one run with one sampler, and one with many."""
     parser = parser_of(__doc__)
-    parser.add_argument("--samplers", type=positive, default=16)
+    parser.add_argument("--samplers", type=several, default=16)
     parser.add_argument("--cores", type=core_count, default=2)
     parser.add_argument("--env", default="HalfCheetah-v5", help="any id that env=gym takes")
     parser.add_argument("--repetitions", type=positive, default=3)
@@ -69,11 +70,19 @@ def main() -> int:
     return 0
 
 
+def several(text: str) -> int:
+    """Parses a number of samplers that can be compared with one."""
+    number = int(text)
+    if number < 2:
+        raise argparse.ArgumentTypeError(f"{number} must be 2 at least")
+    return number
+
+
 def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
     """Starts a run, measures it after its first round, and ends it."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        # Rounds of 2,048 steps of a run that never ends by itself.
+        # A run that never ends by itself.
         settings = default_walle(env_id, 10**12, samplers, max_lag=0, seed=0)
         settings |= {"eval.episodes": "0", "checkpoint.every": "null"}
         program = Program(walle_run(settings, directory), cores, threads=None)
@@ -82,7 +91,7 @@ def measure(samplers: int, env_id: str, cores: list[int]) -> Found:
             row = first_round(run, directory)
             # The row is written after learning from the round, so learning is subtracted.
             first_round_s = time.monotonic() - begin - float(row["learn_s"])
-            os.killpg(run.pid, signal.SIGSTOP)
+            signal_all(run, signal.SIGSTOP)
             return looked_at(run.pid, samplers, first_round_s)
 
 

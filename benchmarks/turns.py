@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.options import chosen
-from benchmarks.programs import Need, Program, read_csv, whole_lines
+from benchmarks.programs import Need, Program, read_csv, signal_all, whole_lines
 from benchmarks.provenance import why_absent
 
 START_UP_S = 180
@@ -63,10 +62,10 @@ class Contestant:
         return len(self._running)
 
     def signal(self, number: int) -> None:
-        """Sends a signal to all its processes, including children."""
+        """Sends a signal to all its processes, including their descendants."""
         for process in self._running:
             if process.poll() is None:
-                os.killpg(process.pid, number)
+                signal_all(process, number)
 
     def resume(self) -> None:
         """Resumes all its processes; blocks that began earlier do not count."""
@@ -135,8 +134,12 @@ class WalleRun(Contestant):
         return [Block(0, n, float(row[self.column])) for n, row in zip(taken, rows, strict=True)]
 
     def blocks(self) -> list[Block]:
-        """The rounds since `resume`, without the first, in which the run was paused."""
-        return self.all_blocks()[self._seen + 1 :]
+        """The rounds since `resume`, without two.
+
+        The run was paused in the first. If the row of the round before was not yet written then, it
+        was paused in the second.
+        """
+        return self.all_blocks()[self._seen + 2 :]
 
     def resume(self) -> None:
         """Resumes all its processes; blocks that began earlier do not count."""

@@ -3,6 +3,7 @@ import signal
 import sys
 import time
 
+import psutil
 import pytest
 
 from benchmarks.programs import Need, Program
@@ -90,10 +91,10 @@ def written(directory, rounds):
 @pytest.mark.parametrize(("kind", "seconds"), [(WalleRun, 1.0), (WalleRounds, 3.0)])
 def test_a_run_is_read_from_its_files(tmp_path, kind, seconds):
     contestant = kind("walle", [], tmp_path / "walle")
-    rounds = [(10, 9.0, 9.0), (20, 8.0, 8.0), (35, 1.0, 3.0)]
+    rounds = [(10, 9.0, 9.0), (20, 8.0, 8.0), (30, 8.0, 8.0), (45, 1.0, 3.0)]
     written(tmp_path / "walle", rounds[:1])
     contestant.resume()
-    written(tmp_path / "walle", rounds)  # the second one stood still for a while
+    written(tmp_path / "walle", rounds)  # the second or the third one stood still for a while
     assert contestant.blocks() == [Block(0, 15, seconds)]
     contestant.first_s = 14.0
     assert contestant.launch(step_s=0.2) == pytest.approx((14.0 - 10 * 0.2 - 3.0, 3.0, 14.0))
@@ -132,6 +133,23 @@ def test_the_programs_of_a_contestant_end_with_it(tmp_path):
     contestant.pause()
     contestant.end()
     assert [process.returncode for process in contestant._running] == [-signal.SIGKILL]
+
+
+CHILD_WITH_ITS_OWN_SESSION = f"""
+import os, subprocess, sys
+subprocess.run([sys.executable, "-c", {WORK!r}], start_new_session=True)
+"""
+
+
+def test_children_with_sessions_of_their_own_stand_still_too(tmp_path):
+    with lined_up([Entry("a", [program(CHILD_WITH_ITS_OWN_SESSION)])], tmp_path) as (a,):
+        time.sleep(0.05)  # a line that is on its way
+        before = a.all_blocks()
+        time.sleep(0.2)
+        assert a.all_blocks() == before
+        assert turn(a, steps=40)
+        child = psutil.Process(a._running[0].pid).children()[0]
+    child.wait(timeout=30)
 
 
 def test_blocks_may_say_more(tmp_path):
