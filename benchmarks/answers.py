@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.options import chosen
 from benchmarks.provenance import ROOT, why_absent
-from walle.system.machine import THREAD_VARIABLES
+from walle.system.machine import THREAD_VARIABLES, usable_cores
 
 PEERS = {"sb3": "stable-baselines3", "sbx": "sbx-rl"}
 _ONE_THREAD_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -65,7 +65,9 @@ def answering(
     python: str, program: Path, cores: int, threads: int = 1
 ) -> Iterator[subprocess.Popen[str]]:
     """A context with the process of an answering program, which ends after the body."""
-    pinned = sorted(os.sched_getaffinity(0))[:cores]
+    pinned = usable_cores()[:cores]
+    if len(pinned) < cores:
+        raise SystemExit(f"{cores} cores are needed, {len(pinned)} are usable; see --learners")
     process = subprocess.Popen(
         [python, "-W", "ignore", str(program)],
         env={**os.environ, **limits(threads), "PYTHONPATH": str(ROOT)},

@@ -9,7 +9,6 @@ the cores share a clock, no program can be as many times as fast as it has cores
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ if not __package__:  # run by its path: make the folder above importable instead
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from walle.launcher.runner import time_on
+from walle.system.machine import usable_cores
 
 PIECES = 5
 
@@ -50,7 +50,7 @@ def slowdown_on(count: int) -> Iterator[Callable[[], list[float]]]:
     """A context with a function that measures the first `count` usable cores."""
     with ExitStack() as stack:
         processes = []
-        for core in sorted(os.sched_getaffinity(0))[:count]:
+        for core in usable_cores()[:count]:
             process = subprocess.Popen(
                 [sys.executable, __file__, str(core)],
                 stdin=subprocess.PIPE,

@@ -27,6 +27,7 @@ if not __package__:  # run by its path: make the folder above importable instead
 from benchmarks.options import parser_of
 from benchmarks.programs import RUN, read_csv
 from benchmarks.provenance import provenance, write_json
+from walle.system.machine import usable_cores
 
 SETTINGS = (
     "env=halfcheetah",
@@ -47,9 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the ratios."""
     parser = parser_of(__doc__)
     parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--cores", type=int, nargs=2, default=sorted(os.sched_getaffinity(0))[:2])
+    parser.add_argument("--cores", type=int, nargs=2, default=usable_cores()[:2])
     parser.add_argument("overrides", nargs="*", help="further settings of the runs")
     options = parser.parse_args(arguments)
+    if len(options.cores) < 2:
+        parser.error("two cores are needed")
     report: dict[str, Any] = {"provenance": provenance({})}
     os.sched_setaffinity(0, options.cores)
     report["cores"] = {core: seconds_of_work(core) for core in options.cores}

@@ -11,7 +11,6 @@ the machine.
 
 from __future__ import annotations
 
-import os
 import resource
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from benchmarks.options import core_count, parser_of, positive
 from benchmarks.programs import Program, read_csv, running, walle_run
 from benchmarks.provenance import provenance, write_json
 from benchmarks.turns import charged_to_compiling
+from walle.system.machine import usable_cores
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cores", type=core_count, default=1)
     parser.add_argument("--repetitions", type=positive, default=3)
     options = parser.parse_args(arguments)
-    cores = sorted(os.sched_getaffinity(0))[: options.cores]
+    cores = usable_cores()[: options.cores]
     report: dict[str, Any] = {"provenance": provenance({}), "cores": cores, "cold": [], "warm": []}
     for _ in range(options.repetitions):
         with tempfile.TemporaryDirectory() as cache:
@@ -55,6 +55,7 @@ def short_run(overrides: Sequence[str], cores: list[int], cache: str) -> dict[st
 
     steps = 2 * compose(list(overrides)).batch_size
     settings = {"total_steps": steps, "eval.episodes": "0", "checkpoint.every": "null"}
+    settings["algo.compile"] = "true"  # as in a long run
     settings |= dict(override.split("=", 1) for override in overrides)
     caches = {"XDG_CACHE_HOME": cache, "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor"}
     with tempfile.TemporaryDirectory() as name:

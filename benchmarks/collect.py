@@ -20,7 +20,6 @@ benchmarks/requirements-sample-factory.txt.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import statistics
 import sys
@@ -38,6 +37,7 @@ from benchmarks.programs import Need, Program, loop, walle_run
 from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown
 from benchmarks.turns import Entry, WalleRun, in_turn, lined_up, present, rate
+from walle.system.machine import usable_cores
 
 LIMIT, WALLE = "limit", "walle"
 
@@ -46,7 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     """Measures all contestants, prints a table, writes JSON."""
     options = arguments(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # else the contestants keep running
-    cores = sorted(os.sched_getaffinity(0))[: options.cores]
+    cores = usable_cores()[: options.cores]
     found: dict[str, dict[str, list[float]]] = {}
     pythons = {"peers": options.peers, "sample-factory": options.sample_factory}
     report: dict[str, Any] = {

@@ -74,6 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if bool(options.name) != bool(options.runs) or not (options.name or options.pages):
         parser.error("give a name and directories of runs, or --pages, or both")
+    if options.rounds and options.add:
+        parser.error("--add keeps rows of evaluations, not of rounds")
 
     def act() -> None:
         if options.name and options.rounds:
@@ -120,6 +122,7 @@ def write_rounds(file: Path, paths: Sequence[Path]) -> None:
     rows = rows[["run", "block", *settings, "cores", "commit", "cpu", *ROUND]]
     text = rows.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     if len(text) >= MOST_BYTES:
+        file.unlink(missing_ok=True)
         file = file.with_suffix(".csv.gz")
         write_atomically(file, gzip.compress(text.encode(), mtime=0))
     else:

@@ -25,7 +25,6 @@ Missing peers are left out with a message.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import tempfile
@@ -43,6 +42,7 @@ from benchmarks.programs import Program, walle_run
 from benchmarks.provenance import provenance, write_json
 from benchmarks.ratios import compared, shown, spread
 from benchmarks.turns import Block, Entry, WalleRounds, in_turn, lined_up, present, rate
+from walle.system.machine import usable_cores
 
 BASELINE = "walle"
 UNIT = "times_walle"
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     apart = ("json", "peers", "sample_factory")
     settings = {key: value for key, value in vars(options).items() if key not in apart}
     report: dict[str, Any] = {"provenance": provenance(pythons), "settings": settings}
-    cores = sorted(os.sched_getaffinity(0))[: options.cores]
+    cores = usable_cores()[: options.cores]
     {"rounds": run_rounds, "race": race.run}[options.what](options, cores, report)
     return 0
 

@@ -107,7 +107,8 @@ def many(jobs: int) -> None:
         directory = Path(name)
         seeds = f"seed=range({jobs})"
         began = time.monotonic()
-        with sweep("nothing", directory, seeds, "hydra.launcher.cores=[0]") as process:
+        core = f"hydra.launcher.cores=[{min(os.sched_getaffinity(0))}]"
+        with sweep("nothing", directory, seeds, core) as process:
             samples = watch(process.pid, directory)
         whole_s = time.monotonic() - began
         ends = [seconds for _, seconds in read_stamps(directory)]

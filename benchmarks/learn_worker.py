@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 import gymnasium as gym
@@ -52,7 +51,7 @@ def answer(setup: Callable[[dict[str, Any]], tuple[Update, Update]]) -> None:
             close()
             update, close = setup(json.loads(line))
             update()  # compiles, if the system compiles on first use
-            say(setup_s=time.perf_counter() - begin, versions=versions())
+            say(setup_s=time.perf_counter() - begin)
         else:
             update()
             say(update_s=time.perf_counter() - begin, cpu_s=time.process_time() - cpu)
@@ -62,13 +61,6 @@ def answer(setup: Callable[[dict[str, Any]], tuple[Update, Update]]) -> None:
 def say(**fields: Any) -> None:
     """Prints a line and flushes it."""
     print(json.dumps(fields), flush=True)
-
-
-def versions() -> dict[str, str]:
-    """The versions of the installed packages."""
-    wanted = {"torch", "stable-baselines3", "sbx-rl", "jax", "numpy"}
-    found = {str(d.metadata["Name"]).lower().replace("_", "-"): d for d in metadata.distributions()}
-    return {name: found[name].version for name in sorted(wanted & set(found))}
 
 
 def nothing() -> None:

@@ -188,7 +188,7 @@ def sample_factory_same(samples: int) -> dict[str, Any]:
         "num_epochs": 10,
         "learning_rate": 3e-4,
         "gamma": 0.99,
-        "gae_lambda": 0.95,
+        "gae_lambda": 0.9,
         "ppo_clip_ratio": 0.2,
         "value_loss_coeff": 0.25,
         "exploration_loss_coeff": 0.0,

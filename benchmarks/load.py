@@ -26,14 +26,14 @@ COLUMNS = {
     "iterations": (
         "iteration env_steps episodes wall_s iteration_s collect_s collect_max_s learn_s other_s "
         "compile_s collect_share learn_share env_steps_per_s policy_version lag_mean lag_max "
-        "return_mean return_round_mean return_round_min return_round_max return_round_std "
+        "faults return_mean return_round_mean return_round_min return_round_max return_round_std "
         "length_mean loss grad_norm kl clip_fraction policy_loss value_loss entropy "
         "explained_variance learning_rate gradient_steps"
     ),
     "episodes": ("env_steps wall_s sampler lane policy_version return length end"),
     "timing": (
         "process iteration act_s env_step_s send_s wait_policy_s wait_slot_s wait_experience_s "
-        "update_s publish_s evaluate_s checkpoint_s log_s compile_s other_s total_s"
+        "update_s publish_s evaluate_s checkpoint_s callbacks_s log_s compile_s other_s total_s"
     ),
 }
 SAMPLERS = (1, 2, 4, 8, 16)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+import math
 import signal
 import statistics
 import subprocess
@@ -39,6 +39,8 @@ from benchmarks.options import add_peers, parser_of, positive
 from benchmarks.programs import Program, read_csv, running, signal_all, walle_run
 from benchmarks.provenance import ROOT, provenance, why_absent, write_json
 from benchmarks.ratios import add_ratios, shown
+from walle.config import compose
+from walle.system.machine import usable_cores
 
 WORKER = ROOT / "benchmarks" / "off_policy_worker.py"
 BASELINE = "walle-compiled"
@@ -78,11 +80,16 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--learners", type=positive, nargs="*", default=[2])
     parser.add_argument("--minibatch", type=positive, default=256)
     parser.add_argument("--width", type=positive, default=256)
-    parser.add_argument("--updates", type=positive, default=256, help="of a turn")
+    parser.add_argument("--updates", type=positive, default=192, help="of a turn")
     parser.add_argument("--at-once", type=positive, default=64, help="of a call of the peers")
     parser.add_argument("--repeats", type=positive, default=5)
     parser.add_argument("--end-to-end", type=positive, metavar="STEPS", help="train instead")
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    delays = (getattr(compose([f"algo={a}"]).algo, "policy_delay", 1) for a in args.algorithms)
+    unit = math.lcm(args.at_once, *delays)
+    if args.updates % unit:
+        parser.error(f"--updates {args.updates} must be a multiple of {unit}: whole calls only")
+    return args
 
 
 def measure(
@@ -142,7 +149,7 @@ def table(case: dict[str, Any]) -> str:
 def whole_runs(args: argparse.Namespace) -> dict[str, Any]:
     """The seconds of walle's run and of SB3's run, which take turns."""
     threads = max(args.threads)
-    cores = sorted(os.sched_getaffinity(0))[:threads]
+    cores = usable_cores()[:threads]
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         scratch = Path(name)
         settings = {

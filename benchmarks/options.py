@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from walle.system.machine import usable_cores
 
 
 def parser_of(doc: str | None) -> argparse.ArgumentParser:
@@ -41,7 +42,7 @@ def duration(text: str) -> float:
 
 def core_count(text: str) -> int:
     """Parses a number of cores, at most those that this process may use."""
-    number, usable = positive(text), len(os.sched_getaffinity(0))
+    number, usable = positive(text), len(usable_cores())
     if number > usable:
         raise argparse.ArgumentTypeError(f"{number} is more than the {usable} usable cores")
     return number

@@ -59,7 +59,8 @@ class DelayedNode(node.NodeSampling):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the plan of each delay next to the run with that delay."""
     args = parsed(arguments)
-    found = []
+    found: list[dict[str, Any]] = []
+    report = {"provenance": provenance({}), "points": found}
     print(f"{'delay':>10}{'planned':>32}{'measured':>32}{'error':>8}")
     with tempfile.TemporaryDirectory() as name:
         short = run(Path(name) / "short", args, "sampler.n=1", "trace=true")
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         abs(f["planned_s"].value / f["measured_s"].value - 1) <= ERROR_SHARED for f in found
     )
     print(f"{within} of {len(found)} points within the errors that the plan allows for")
-    write_json(args.json, {"provenance": provenance({}), "points": found})
+    write_json(args.json, report)
     return 0
 
 

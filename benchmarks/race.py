@@ -82,7 +82,7 @@ def run(options: Options, cores: list[int], report: dict[str, Any]) -> None:
         "cleanrl": lineup.cleanrl(),
         "sample-factory": lineup.sample_factory_mujoco(),
     }
-    if any(racer.name == BASELINE for racer in racers):
+    if any(racer.need is None and racer.name != "walle-cold" for racer in racers):
         fill_cache(options, cores)
     laps: list[Lap] = []
     report |= {"laps": [], "race": {}}
@@ -146,16 +146,15 @@ def walle(
 
 
 def fill_cache(options: Options, cores: Sequence[int]) -> None:
-    """Fills the cache of compiled code with short runs."""
-    for max_lag in (0, 1):
-        settings = default_walle(options.task, 2048, len(cores), max_lag, 0)
-        settings |= {"algo.compile": "true", "eval.episodes": "0"}
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
-            program = Program(walle_run(settings, directory), cores, threads=None)
-            with running(program, directory) as process:
-                if process.wait():
-                    raise SystemExit(f"walle cannot run:\n{(directory / 'stderr').read_text()}")
+    """Fills the cache of compiled code with a short run."""
+    settings = default_walle(options.task, 2048, len(cores), 0, 0)
+    settings |= {"algo.compile": "true", "eval.episodes": "0"}
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        program = Program(walle_run(settings, directory), cores, threads=None)
+        with running(program, directory) as process:
+            if process.wait():
+                raise SystemExit(f"walle cannot run:\n{(directory / 'stderr').read_text()}")
 
 
 def lap(racer: Racer, seed: int, limit_s: float) -> Lap:

@@ -1,7 +1,7 @@
 """Milliseconds of a round that neither more samplers nor more learners shorten, by section.
 
     python benchmarks/serial.py --json serial.json
-    python benchmarks/serial.py --rounds 20480 --samplers 1 2 --learners 1 2 [OVERRIDE ...]
+    python benchmarks/serial.py [OVERRIDE ...] --rounds 20480 --samplers 1 2 --learners 1 2
 
 PPO on HalfCheetah in lock-step, without evaluations and checkpoints. Every number of samplers is
 measured with every number of learners; they take turns, so that a disturbance of the machine

@@ -11,7 +11,6 @@ difference of both runs divided by the difference of their samplers.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from benchmarks.lineup import default_walle
 from benchmarks.options import core_count, parser_of, positive
 from benchmarks.programs import Program, read_csv, running, signal_all, walle_run
 from benchmarks.provenance import provenance, write_json
+from walle.system.machine import usable_cores
 
 LIMIT_S = 120
 
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--env", default="HalfCheetah-v5", help="any id that env=gym takes")
     parser.add_argument("--repetitions", type=positive, default=3)
     args = parser.parse_args()
-    cores = sorted(os.sched_getaffinity(0))[: args.cores]
+    cores = usable_cores()[: args.cores]
     report: dict[str, Any] = {"provenance": provenance({}), "cores": cores}
     few = measure(1, args.env, cores)
     many = [measure(args.samplers, args.env, cores) for _ in range(args.repetitions)]

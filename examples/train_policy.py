@@ -21,4 +21,6 @@ def main(directory: str, *overrides: str) -> None:
 
 
 if __name__ == "__main__":  # sampler processes import this file, and must not train again
+    if len(sys.argv) < 2:
+        sys.exit("usage: python examples/train_policy.py DIRECTORY [SETTING=VALUE ...]")
     main(*sys.argv[1:])

@@ -20,11 +20,13 @@ def main(path: str) -> None:
     env = policy.env()
     obs, _ = env.reset(seed=0)
     state = policy.initial_state()  # empty, unless the policy has a memory
-    total, ended = 0.0, False
-    while not ended:
+    total = 0.0
+    for _ in range(10_000):  # an episode may have no end
         action, state = policy.act(obs, state)
         obs, reward, terminated, truncated, _ = env.step(action)
-        total, ended = total + float(reward), terminated or truncated
+        total += float(reward)
+        if terminated or truncated:
+            break
     env.close()
     print(f"one episode: return {total:.1f}")
 
@@ -34,4 +36,6 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if len(sys.argv) != 2:
+        sys.exit("usage: python examples/use_policy.py RUN_OR_CHECKPOINT")
+    main(sys.argv[1])

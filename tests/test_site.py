@@ -74,6 +74,13 @@ def test_every_setting_of_the_launcher_has_a_row_with_its_comment(tables):
     keys |= {f"ray.{key}" for key in vars(RayConf())}
     assert {row.key for row in rows} == keys
     assert [row for row in rows if not row.comment] == []
+    defaults = {row.key: yaml.safe_load(row.default) for row in rows}
+    for key in ("preload", "validate", "own_settings", "hash_ignore"):  # conf/ has values of its own
+        assert defaults.pop(key)
+    for key, default in defaults.items():
+        room, _, name = key.rpartition(".")
+        owner = {"": WalleLauncherConf(), "slurm": SlurmConf(), "ray": RayConf()}[room]
+        assert default == getattr(owner, name), key
 
 
 def columns(section):

@@ -76,7 +76,7 @@ def _main() -> int | None:
 
         is_sweeps = name == "sweeps"
         start = "-cn NAME" if is_sweeps else "+experiment=NAME"
-        lines = sweep_questions(arguments) if is_sweeps else recipes()
+        lines = sweep_questions(arguments) if is_sweeps else recipes(arguments)
         print(table(lines), f"Start one with `walle run {start}`.", sep="\n\n")
         return 0
     from walle.errors import nearest

@@ -7,7 +7,7 @@ from benchmarks.answers import contestants
 from benchmarks.ratios import add_ratios
 from walle.learning.sharing.shared_team import SharedTeam
 
-SMALL = ("--minibatch", "8", "--width", "8", "--updates", "4", "--repeats", "3")
+SMALL = ("--minibatch", "8", "--width", "8", "--updates", "12", "--at-once", "4", "--repeats", "3")
 
 
 def test_summary_and_ratios():
@@ -47,6 +47,13 @@ def test_a_whole_run_is_timed_from_start_to_end(tmp_path, capsys):
     assert found["steps"] == 5120
     assert found["seconds"]["walle"] > 0
     assert "SAC, HalfCheetah-v5, 5,120 steps" in capsys.readouterr().out
+
+
+def test_a_turn_has_whole_calls_and_whole_blocks(capsys):
+    with pytest.raises(SystemExit):
+        off_policy.arguments(["--updates", "128", "--algorithms", "sac", "xqc"])
+    assert "--updates 128 must be a multiple of 192: whole calls only" in capsys.readouterr().err
+    assert off_policy.arguments(["--updates", "128", "--algorithms", "sac", "td3"]).updates == 128
 
 
 def test_learners_and_shards_are_contestants_by_name():
