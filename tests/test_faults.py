@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from tests import toy_robot
+from tests import toy, toy_robot
 from tests.conftest import read
 from tests.sampling.test_collect import gaussian, make_sampler, make_slot, snapshot
 from walle.agent import checkpoint
@@ -22,7 +22,7 @@ from walle.agent.evaluation import run_episodes
 from walle.config import compose
 from walle.config.loading import resumed_config, stored_config
 from walle.envs import EnvSpec, make_lanes
-from walle.errors import ConfigError, RolloutError, WorkerError
+from walle.errors import ConfigError, RolloutError, WorkerDeathError, WorkerError
 from walle.nets.policies import GaussianPolicy
 from walle.system.run_files import read_status
 from walle.timing import SAMPLER_SECTIONS, Timer
@@ -114,6 +114,32 @@ def test_a_policy_that_has_diverged_is_no_fault_of_the_environment():
     broken.vector[:] = np.nan
     with pytest.raises(RolloutError, match="the policy has diverged"):
         sampler.fill(make_slot(1).rollout, broken, 0, Timer(SAMPLER_SECTIONS))
+
+
+def die(*_):
+    """What a signal handler of walle's may do in the middle of a step."""
+    raise WorkerDeathError("learner-1 died")
+
+
+def test_a_death_within_a_step_is_no_fault_of_the_environment(monkeypatch):
+    lanes = make_lanes(EnvSpec(COUNTER, on_error="reset"), [0, 1], 0)
+    monkeypatch.setattr(toy.Counter, "step", die)
+    lanes.reset()
+    with pytest.raises(WorkerDeathError):
+        lanes.step(np.zeros((2, 1)))
+
+
+def test_an_environment_that_cannot_be_closed_replaces_no_error(monkeypatch, capsys):
+    lanes, closed = make_lanes(EnvSpec(COUNTER), [0, 1], 0), []
+
+    def close(self):
+        closed.append(self)
+        raise OSError("the simulator has gone")
+
+    monkeypatch.setattr(toy.Counter, "close", close)
+    lanes.close()
+    assert len(closed) == 2
+    assert capsys.readouterr().err.count("close(): OSError: the simulator has gone") == 2
 
 
 def test_an_environment_that_always_fails_ends_the_run():

@@ -2,12 +2,13 @@ import itertools
 import json
 import os
 import shutil
+import threading
 import time
 
 import pytest
 
 from tests.conftest import SMALL, read
-from walle import algos
+from walle import algos, training
 from walle.agent import checkpoint
 from walle.agent.recorder import describe
 from walle.algos import engines
@@ -15,6 +16,7 @@ from walle.algos.on_policy.ppo import PPO
 from walle.config import compose
 from walle.envs import EnvSpec
 from walle.errors import ConfigError, WorkerError
+from walle.sampling import process_sampling
 from walle.system import machine
 from walle.system.locks import DirectoryLost
 from walle.system.run_files import write_status
@@ -431,6 +433,24 @@ def test_the_environment_s_trial_has_the_time_limit_of_samplers(monkeypatch, cap
     with pytest.raises(WorkerError, match=r"the trial of the environment has lasted 0 s"):
         make_problem(config)
     assert "the trial of the environment has lasted" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", ["Evaluator", "SerialSampling"])
+def test_a_start_that_fails_leaves_no_thread_and_no_pin(run, monkeypatch, part):
+    def fail(*_, **__):
+        raise OSError("no memory is left")
+
+    owner, name = {
+        "Evaluator": (training, "Evaluator"),
+        "SerialSampling": (process_sampling, "SlotFiller"),
+    }[part]
+    monkeypatch.setattr(owner, name, fail)
+    cores = os.sched_getaffinity(0)
+    words = ("sampler=serial", "sampler.pin=true", "logger.progress=lines", "eval.episodes=1")
+    with pytest.raises(OSError, match="no memory is left"):
+        run("env=cartpole", *words)
+    assert os.sched_getaffinity(0) == cores
+    assert "walle-progress" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.fixture

@@ -250,6 +250,7 @@ class Training:
         Raises WorkerDeathError for a killed learner, and Interrupted for a signal before learning.
         """
         config, timer = self.config, self.timer
+        timer.switch("other")  # a learner may have died in an update
         with ExitStack() as stack:
             stack.callback(end_orphans)
             stack.enter_context(kept_globals())
@@ -272,10 +273,11 @@ class Training:
             stack.callback(sampling.close)
             if learners is not None:
                 shared: Any = self._algorithm  # a `Learnable`: `make_algorithm` checked it
-                learners.join(shared, config.device)
+                with signals.breaking_off():
+                    learners.join(shared, config.device)
 
-            agent = self._make_agent(sampling, trace)
-            stack.callback(agent.close)
+            agent = self._make_agent(sampling, trace, signals, stack)
+            stack.callback(lambda: agent.recorder.close(agent.env_steps))
             events.listen(agent.recorder.news)
             problem, env = self.problem, self.environment.env
             news = self.news
@@ -318,11 +320,12 @@ class Training:
         if isinstance(sampler, SerialSampler):
             events = EventLog()
             watchdog = self._make_watchdog(events.report)
-            return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
+            with signals.breaking_off():
+                return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
         # Samplers draw different numbers from global generators, so lanes must not move then.
         moves = environment.moves and environment.env.exact and not config.whole_episodes
         patience = Patience(
-            balance=sampler.balance and moves and not sampler.lag.free_running,
+            balance=sampler.balance and moves,
             restarts=sampler.restarts,
             timeout_s=sampler.timeout_s,
         )
@@ -361,19 +364,23 @@ class Training:
 
         return Watchdog(self.config.sampler.timeout_s, say, record_end)
 
-    def _make_agent(self, sampling: Sampling, trace: Path | None) -> Agent:
+    def _make_agent(
+        self, sampling: Sampling, trace: Path | None, signals: Signals, stack: ExitStack
+    ) -> Agent:
         """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
         config, directory, timer = self.config, self.directory, self.timer
         environment, algorithm, resumed = self.environment, self._algorithm, self.resumed
         settings, logger, lag = asdict(config), config.logger, config.sampler.lag
         options = {**logger.options, "job_type": config.algo.name}
+        progress = Progress(logger.progress, config.total_steps, logger.print_every_s)
+        stack.callback(progress.close)
         recorder = Recorder(
             directory=directory,
             timer=timer,
             tracker=EpisodeTracker(sampling.owners, logger.return_window, environment.env.info),
             lock_step=lag.lock_step,
             sinks=make_sinks(logger.names, directory, settings, options, resumed),
-            progress=Progress(logger.progress, config.total_steps, logger.print_every_s),
+            progress=progress,
             trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
             video_is_due=Every(logger.video_every, self._env_steps),
             film_snapshot=self._film,
@@ -381,14 +388,16 @@ class Training:
         )
         evaluator = None
         if config.eval.episodes:
-            evaluator = Evaluator(
-                environment.env,
-                algorithm.policy_factory(),
-                algorithm.obs_clip,
-                episodes=config.eval.episodes,
-                seed=config.seed,
-                stochastic=config.eval.stochastic,
-            )
+            with signals.breaking_off():
+                evaluator = Evaluator(
+                    environment.env,
+                    algorithm.policy_factory(),
+                    algorithm.obs_clip,
+                    episodes=config.eval.episodes,
+                    seed=config.seed,
+                    stochastic=config.eval.stochastic,
+                )
+            stack.callback(evaluator.close)
         is_due = Every(config.checkpoint.every, self._env_steps)
         policy, info = stored_policy(algorithm, environment.lane), list(environment.env.info)
         stored: Any = {"config": settings, "policy": policy, "info": info}

@@ -128,7 +128,9 @@ def _plain(value: str) -> str:
     """A default of the launcher as one would type it."""
     if value.startswith("field("):
         return "[]"
-    if bounded := re.fullmatch(r"(?:positive|not_negative|one_of|within)\((?:.*default=)?(.*)\)", value):
+    if bounded := re.fullmatch(
+        r"(?:positive|not_negative|one_of|within)\((?:.*default=)?(.*)\)", value
+    ):
         value = bounded[1]
     if value == "DEFAULT_REPEAT":
         return "seed"

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -121,6 +122,22 @@ def test_an_earlier_attempt_is_set_aside_whole(tmp_path):
     set_aside(job)  # nothing left to move
     set_aside(tmp_path / "never existed")
     assert len(list((job / "attempts").iterdir())) == 2
+
+
+def test_a_kill_while_files_are_set_aside_leaves_what_says_so(tmp_path, monkeypatch):
+    for name in ("run.json", *"abcdefgh"):
+        (tmp_path / name).write_text("{}")
+    moved, rename = [], Path.rename
+
+    def killed(self, target):
+        if moved.append(self.name) or len(moved) == 9:
+            raise KeyboardInterrupt
+        rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    with pytest.raises(KeyboardInterrupt):
+        set_aside(tmp_path)
+    assert moved[-1] == "run.json"
 
 
 def test_an_earlier_runs_files_are_set_aside_and_hydras_stay(tmp_path):

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from walle.agent.checkpoint import CheckpointFiles, as_data
 from walle.agent.evaluation import Evaluator
 from walle.agent.recorder import Iteration, Recorder
 from walle.algos.base import Algorithm
-from walle.errors import CallbackError, Interrupted, RolloutError
+from walle.errors import Interrupted, RolloutError
 from walle.sampling.episodes import EpisodeQuota
 from walle.sampling.sampling import Sampling
 from walle.system.signals import Signals
@@ -101,7 +102,7 @@ class Agent:
                     or all(block["round"] == state["iteration"] for block in state["lanes"])
                 ):
                     path = self._write(state)
-            except (OSError, CallbackError) as other:
+            except Exception as other:  # noqa: BLE001 - of a device, for example
                 error.add_note(f"no checkpoint could be written: {other}")
             if isinstance(error, Interrupted):
                 if path is not None:
@@ -137,7 +138,8 @@ class Agent:
         self._state_to_save = lambda: before
         lag = self.iteration - round_.rollout.policy_version
         start_ns = self.timer.switch("update")
-        with self.sampling.busy(), signals.breaking_off() if self._is_long else nullcontext():
+        breaks_off = self.undo or self._is_long  # then the update can be undone
+        with self.sampling.busy(), signals.breaking_off() if breaks_off else nullcontext():
             for rollout in round_.dropped or ():
                 self.algorithm.skip(rollout)
             metrics = self.algorithm.update(round_.rollout._replace(lag=lag))
@@ -201,7 +203,7 @@ class Agent:
     def _evaluate(self, signals: Signals) -> None:
         if self.evaluator is None:
             return
-        with self.timer.section("evaluate"), self.sampling.busy(), suppress(Interrupted):
+        with self.timer.section("evaluate"), suppress(Interrupted):
             self._is_unfinished = True
             self.recorder.progress.look(self.env_steps)
             snapshot, stepped_at = self.algorithm.snapshot(), 0.0
@@ -212,7 +214,7 @@ class Agent:
                 return signals.arrived()
 
             watched = self.watchdog.over("the evaluation has made no step for", lambda: stepped_at)
-            with signals.breaking_off(), watched:
+            with self.sampling.busy(), signals.breaking_off(), watched:
                 evaluation = self.evaluator.evaluate(snapshot, self._evaluations, interrupted)
             if evaluation is None:
                 return
@@ -282,13 +284,8 @@ class Agent:
             self.quota.load_state_dict(state["quota"])
         self.best, self._evaluations = state["best"], state["evaluations"]
         self._is_unfinished = state["evaluation_is_due"]
-        self._live.extend(PolicySnapshot.loaded(fields) for fields in state["live"])
+        live = (PolicySnapshot.loaded(fields) for fields in state["live"])
+        self._live.extend(sorted(live, key=attrgetter("version")))
         self.env_steps, self.iteration = state["env_steps"], state["iteration"]
         self._evaluated_at = self.env_steps
         self._first_iteration = self.iteration + 1
-
-    def close(self) -> None:
-        """Closes the files, the sinks and the evaluation's lanes."""
-        self.recorder.close(self.env_steps)
-        if self.evaluator is not None:
-            self.evaluator.close()

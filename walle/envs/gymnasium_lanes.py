@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import cached_property
@@ -24,7 +25,14 @@ from walle.envs.observations import (
     images_in,
 )
 from walle.envs.wrappers import wrapped
-from walle.errors import ConfigError, RestoreError, RolloutError, print_fault
+from walle.errors import (
+    ConfigError,
+    RestoreError,
+    RolloutError,
+    WorkerError,
+    print_fault,
+    what_went_wrong,
+)
 from walle.streams import Role, env_seed
 from walle.system.importing import with_colon
 from walle.types import AnyArray, BoolArray, InfoColumn, IntArray
@@ -95,7 +103,7 @@ class GymnasiumLanes:
         return self._obs
 
     def _note(self, error: Exception, i: int) -> None:
-        if self.failed is None:
+        if self.failed is None or isinstance(error, WorkerError):  # a signal handler raised it
             raise error
         self.failed[i], self._reward[i] = True, np.nan
         self._terminated[i] = self._truncated[i] = False
@@ -217,9 +225,12 @@ class GymnasiumLanes:
         self._seeds = [None] * len(self)
 
     def close(self) -> None:
-        """Closes every environment."""
+        """Closes every environment; prints the errors, which are not those of the run."""
         for env in self._envs:
-            env.close()
+            try:
+                env.close()
+            except Exception as error:  # noqa: BLE001
+                print(f"{_name(env)}.close(): {what_went_wrong(error)}", file=sys.stderr)
 
 
 def real_number(reward: Any) -> float:

@@ -328,7 +328,11 @@ class SerialSampling(Sampling):
         if task.core is not None:
             os.sched_setaffinity(0, {task.core})
         self._signals, self._watchdog, self.events = signals, watchdog, events
-        self._filler = SlotFiller(task)
+        try:
+            self._filler = SlotFiller(task)
+        except BaseException:
+            self._unpin()
+            raise
         self._slot = Slot.empty(shape)
         if others:
             self._watch = DeathWatch(others.sentinels, others.check)
@@ -365,5 +369,8 @@ class SerialSampling(Sampling):
         """Closes the lanes and removes the pinning."""
         super().close()
         self._filler.close()
+        self._unpin()
+
+    def _unpin(self) -> None:
         if self._cores is not None:
             os.sched_setaffinity(0, self._cores)

@@ -30,7 +30,8 @@ def set_aside(directory: Path, patterns: Sequence[str] = ("*",)) -> bool:
     taken = [int(path.name) for path in shelf.glob("*") if path.name.isdigit()]
     target = shelf / str(1 + max(taken, default=0))
     target.mkdir(parents=True)
-    for path in earlier:
+    # A kill in between leaves run.json, so that the next start moves the rest.
+    for path in sorted(earlier, key=lambda path: path.name == "run.json"):
         path.rename(target / path.name)
     return True
 

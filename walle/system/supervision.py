@@ -169,9 +169,11 @@ class Watchdog:
             self._say(f"{what} {limit_s:.0f} s; it is ended after twice that time")
             if not main or not silent(2 * limit_s):
                 return
-            signal.pthread_kill(ident, SILENT)
-            if done.wait(NATIVE_S):
-                return
+            end = time.monotonic() + NATIVE_S
+            while time.monotonic() < end:  # the body's code may catch the error once
+                signal.pthread_kill(ident, SILENT)
+                if done.wait(min(1.0, NATIVE_S)):
+                    return
             last_words = f"{text}, and native code does not return"
             print(f"walle: {last_words}", file=sys.stderr, flush=True)
             try:
@@ -182,13 +184,14 @@ class Watchdog:
 
         before = signal.signal(SILENT, stop) if main else None
         thread = threading.Thread(target=watch, name="walle-watchdog", daemon=True)
-        with blocked_signals(signal.SIGINT):  # else it gets those that the main thread blocks
-            thread.start()
         try:
+            with blocked_signals(signal.SIGINT):  # else it gets those that the main thread blocks
+                thread.start()
             yield
         finally:
             done.set()
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
             if main:
                 signal.signal(SILENT, before)
         self.limit.note(time.monotonic() - start)

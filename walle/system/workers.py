@@ -62,7 +62,7 @@ class Worker:
 
     def kill(self) -> None:
         """Ends the process with SIGKILL and waits for its end."""
-        with suppress(ProcessLookupError, OSError):
+        with suppress(OSError):
             signal.pidfd_send_signal(self.sentinel, signal.SIGKILL)
         wait([self.sentinel])
 

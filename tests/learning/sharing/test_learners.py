@@ -246,6 +246,19 @@ def test_an_interrupted_run_ends_its_learners(started, tmp_path, whom):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("started", [(), IN_CPP], indirect=True, ids=["in Python", "in C++"])
+def test_a_run_whose_learner_hangs_can_be_interrupted(started, tmp_path):
+    run, everything = started
+    learner_of(everything).suspend()
+    time.sleep(1)  # the agent waits for it in an update
+    run.terminate()
+    run.communicate(timeout=LIMIT_S)
+    assert run.returncode == 143
+    assert (tmp_path / "checkpoints" / "last.pt").exists()
+    assert gone(everything)
+
+
+@pytest.mark.slow
 def test_when_the_agent_is_killed_its_learners_end(started):
     run, everything = started
     run.kill()

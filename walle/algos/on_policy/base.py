@@ -195,7 +195,6 @@ class OnPolicy(ABC):
         """
         self.normalizers.experience(rollout)
         self.normalizers.update(rollout)
-        self.team.changed()
 
     @torch.no_grad()
     def with_newest_log_probs(self, experience: Experience) -> Experience:

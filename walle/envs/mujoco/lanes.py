@@ -13,7 +13,7 @@ from walle.envs.mujoco import physics
 from walle.envs.mujoco.physics import Array, Fields
 from walle.envs.mujoco.task import LaneError, RewardAndEnd, Task
 from walle.envs.saving import pack, unpack
-from walle.errors import RolloutError, print_fault, what_went_wrong
+from walle.errors import RolloutError, WorkerError, print_fault, what_went_wrong
 from walle.types import ActionSpace, AnyArray, BoolArray, IntArray
 
 
@@ -137,6 +137,8 @@ class MujocoLanes:
 
     def _each(self, one: Callable[[slice], None], lanes: IntArray | None, fault: Exception) -> None:
         """Computes each of `lanes` (None: all) alone, because all at once raised `fault`."""
+        if isinstance(fault, WorkerError):  # a signal handler raised it
+            raise fault
         if self.failed is None:
             raise self._located(fault) from fault
         for i in range(len(self)) if lanes is None else lanes.tolist():
@@ -146,7 +148,7 @@ class MujocoLanes:
                 self._note(error, i)
 
     def _note(self, error: Exception, i: int) -> None:
-        if self.failed is None:
+        if self.failed is None or isinstance(error, WorkerError):
             raise error
         self.failed[i] = True
         error.add_note(f"in lane {self._numbers[i]} at step {self._steps}")
