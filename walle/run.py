@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from errno import ENAMETOOLONG
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -205,13 +204,13 @@ def _main() -> None:
         print(f"walle {__version__}")
         return
     # Hydra refuses overrides on both sides of a flag.
-    flags, settings, words = list[str](), list[str](), iter(arguments)
-    for word in words:
-        (flags if word.startswith("-") else settings).append(word)
-        if word in _WITH_VALUE:
-            flags += islice(words, 1)
+    flags, settings, before = list[str](), list[str](), ""
+    for word in arguments:
+        is_value = before in _WITH_VALUE or (before in ("--info", "-i") and "=" not in word)
+        (flags if is_value or word.startswith("-") else settings).append(word)
+        before = "" if is_value else word
     sweeping = not {"-m", "--multirun"}.isdisjoint(flags)
-    arguments = with_plus_signs([*flags, *settings])
+    arguments = with_plus_signs([*settings, *flags])
     sys.argv = [sys.argv[0], *_into_its_directory(arguments)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises its errors instead of printing them
     decorate = hydra.main(

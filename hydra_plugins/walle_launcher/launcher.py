@@ -47,7 +47,7 @@ def up_to_cores(*counts: int) -> str:
 
 def power_of_two(most: int, of: int) -> int:
     """`${walle.power_of_two:64,${batch_size}}` is the largest one up to 64 that divides a round."""
-    return math.gcd(most, of)
+    return math.gcd(int(most), int(of))  # batch_size=8e3 is a float
 
 
 def example(name: str) -> str:

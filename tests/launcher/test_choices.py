@@ -21,13 +21,13 @@ ALGORITHMS = {
 class Loader:
     """Composes a job as Hydra's loader does, from `algo=NAME` alone."""
 
-    def get_group_options(self, group):
+    def get_group_options(self, group, *_):
         return list(ALGORITHMS) if group == "algo" else []
 
     def load_sweep_config(self, _, overrides):
         given = dict(each.split("=") for each in overrides)
         choice = given.get("algo", "ppo")
-        hydra = {"runtime": {"choices": {"algo": choice}}}
+        hydra = {"runtime": {"choices": {"algo": choice}}, "job": {"config_name": None}}
         return OmegaConf.create(
             {"algo": ALGORITHMS[choice], "batch_size": 64, "hydra": hydra, "sampler": {"n": 1}}
         )
@@ -39,7 +39,7 @@ CONTEXT = SimpleNamespace(config_loader=Loader())
 def master(*task, params=None):
     """The config of a sweep in which the user typed `task`."""
     config = Loader().load_sweep_config(None, [])
-    config.hydra.overrides = {"task": list(task)}
+    config.hydra.overrides = {"task": list(task), "hydra": []}
     config.hydra.sweeper = {"params": params}
     return config
 

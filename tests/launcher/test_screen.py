@@ -29,7 +29,7 @@ def test_a_sweeps_remaining_time(monkeypatch, caplog):
     # nothing has ended: both will have taken 30 s, so the four others take two rounds of that
     assert screen.remaining_s({0: 20.0, 1: 20.0}, waiting=4) == 80.0
     screen.ended(job(0), COMPLETED, [])
-    assert "#0 completed after 10.0 s, 1 of 6 ended, about 50.0 s left" in caplog.text
+    assert "#0 completed after 10.0 s, 1 of 6 ended, about 20.0 s left" in caplog.text
     screen.started(job(2), GRANT, "starts")
     # two side by side, 10 s each: the one just begun needs them all, the four others two rounds
     assert screen.remaining_s({1: 4.0, 2: None}, waiting=4) == 30.0

@@ -44,6 +44,8 @@ def search_path(arguments: Sequence[str] = ()) -> list[Path]:
     """The directories with configuration files: walle's, the user's, and that of --config-dir."""
     named = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
     named += [word.partition("=")[2] for word in arguments if word.startswith("--config-dir=")]
+    typed = (word for word in arguments if word.startswith("hydra.searchpath="))
+    named += [place for word in typed for place in re.findall(r"file://([^,\]\"']+)", word)]
     return [config_directory(), *filter(None, [own_directory()]), *map(Path, named)]
 
 
@@ -80,16 +82,15 @@ def help_text(arguments: Sequence[str] = ()) -> str:
     ]
     chosen = {group: given.get(group, option).split(",") for group, option in defaults.items()}
     for group in ("algo", "env"):  # whose files may choose a net
-        for file in (conf / group / f"{option}.yaml" for option in chosen[group]):
-            text = file.read_text("utf-8") if file.exists() else ""
+        for file in (_found(f"{group}/{option}.yaml", arguments) for option in chosen[group]):
+            text = file.read_text("utf-8") if file else ""
             for other, option in re.findall(r"- override /(\w+): (\w+)", text):
                 chosen[other] = given.get(other, option).split(",")
     tuned = [f"{env}-{algo}" for env in chosen["env"] for algo in chosen["algo"]]
     shown = [(group, option) for group, options in chosen.items() for option in options]
     shown += [("env", "gym"), *(("env/tuned", option) for option in tuned)]
     for group, option in dict.fromkeys(shown):
-        file = conf / group / f"{option}.yaml"
-        if file.exists():
+        if file := _found(f"{group}/{option}.yaml", arguments):
             head = f"Settings of {group}={option} (conf/{group}/{file.name})"
             parts.append(f"{head}:\n{file.read_text('utf-8').rstrip()}")
     return "\n\n".join(parts)
@@ -106,6 +107,11 @@ def sweep_questions(arguments: Sequence[str] = ()) -> dict[str, str]:
 def recipes(arguments: Sequence[str] = ()) -> dict[str, str]:
     """The purpose of each recipe, its first comment line; the user's own come last."""
     return {file.stem: _purpose(file) for file in _files("experiment/*.yaml", arguments)}
+
+
+def _found(name: str, arguments: Sequence[str]) -> Path | None:
+    """The file that Hydra takes: the first in the search path that has it."""
+    return next((p / name for p in search_path(arguments) if (p / name).is_file()), None)
 
 
 def _files(pattern: str, arguments: Sequence[str]) -> list[Path]:

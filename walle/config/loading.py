@@ -147,7 +147,9 @@ def resumed_config(
     `composed` is what Hydra composes from `overrides` and the defaults.
     """
     settings = OmegaConf.create({**stored, "resume": None})
-    for override in OverridesParser.create().parse_overrides(list(overrides)):
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    choices_first = sorted(parsed, key=lambda o: o.key_or_group not in (*GROUPS, "algo"))
+    for override in choices_first:
         key = override.key_or_group
         if key == "resume" or key.startswith(("hydra.", "hydra/")):
             continue

@@ -43,10 +43,12 @@ def need(config: Mapping[str, Any]) -> Need:
     learners = count(learner, "n")
     threads = learners * count(learner, "threads")
     gpus = learners if str(config.get("device")).partition(":")[0] == "cuda" else 0
-    if sampler.get("name") == "serial":
-        return Need(threads, gpus)
-    if any("n" in processes and processes["n"] is None for processes in (sampler, learner)):
+    serial = sampler.get("name") == "serial"
+    open_n = (group for group in (learner, {} if serial else sampler) if group.get("n", 1) is None)
+    if any(True for _ in open_n):
         return Need(None, gpus)
+    if serial:
+        return Need(threads, gpus)
     samplers = count(sampler, "n")
     together = sampler.get("max_lag", 0) != 0
     return Need(samplers + threads if together else max(samplers, threads), gpus)

@@ -119,7 +119,8 @@ class Launch:
             self._restore()
             refuse(error)
         except KeyboardInterrupt:  # while planning; `_run` handles signals when jobs run
-            print("stopped before any job was started", file=sys.stderr)
+            which = "any" if self._manifest is None else "another"
+            print(f"stopped before {which} job was started", file=sys.stderr)
             logging.disable()  # else torch reports on its caches at exit
             raise SystemExit(128 + signal.SIGINT) from None
         return [  # each with the job's own overrides, though jobs may share a result
@@ -162,8 +163,9 @@ class Launch:
         overrides = [job.overrides for job in wanted]
         swept = planning.swept_keys(self._context, self._config, overrides).union(before.swept)
         if self._manifest is None:  # a later batch is always a part of this sweep
-            options = self._context.config_loader.get_group_options
-            groups = [] if self._hydras_sweeper else [key for key in swept if options(key)]
+            loader = self._context.config_loader
+            groups = [key for key in swept if planning.group_options(loader, self._config, key)]
+            groups = [] if self._hydras_sweeper else groups
             planning.refuse_other_base(known, wanted, swept, groups)
         nums = planning.assign_numbers(known, wanted, first_num)
         jobs = planning.numbered(composed, nums, swept, self._moved_to, resources.gpus)
@@ -298,7 +300,8 @@ class Launch:
             print("\n".join(lines), file=sys.stderr, flush=True)
         # Hydra's own sweeper would print a traceback below the list, and a search take the jobs of
         # workers that vanished for results.
-        if bad and (signals or self._hydras_sweeper or LOST in ends.values()):
+        goes_on = not (self._hydras_sweeper or LOST in ends.values())
+        if (bad and not goes_on) or (signals and (bad or goes_on)):
             resumable = sum(can_resume(job) for job, _ in bad)
             print(records.resume_text(plan.manifest, resumable), file=sys.stderr, flush=True)
             raise SystemExit(128 + signals[0] if signals else 1)

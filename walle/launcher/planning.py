@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast
 import cloudpickle
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.utils import setup_globals
@@ -111,9 +112,9 @@ class FastLoader:
         """The config of a job; the caller may change it."""
         master, overrides = master_config, sweep_overrides
         parsed = self._parser.parse_overrides(overrides)
-        values = [override for override in parsed if self._sets_value(override)]
-        others = [override for override in parsed if not self._sets_value(override)]
-        if not all(self._is_group(override) for override in others):
+        values = [override for override in parsed if self._sets_value(override, master)]
+        others = [override for override in parsed if not self._sets_value(override, master)]
+        if not all(self._is_group(override, master) for override in others):
             return self._loader.load_sweep_config(master, overrides)
         key = tuple(str(override.input_line) for override in others)
         if key not in self._bases:
@@ -133,18 +134,30 @@ class FastLoader:
         OmegaConf.copy_cache(from_config=master, to_config=config)
         return config
 
-    def _sets_value(self, override: Override) -> bool:
+    def _sets_value(self, override: Override, master: DictConfig) -> bool:
         """Whether it sets a value of the task on which no choice of config files depends."""
         simple = override.type in (OverrideType.CHANGE, OverrideType.FORCE_ADD)
         of_hydra = override.key_or_group.partition(".")[0] == "hydra"
-        return simple and override.package is None and not (of_hydra or self._is_group(override))
+        is_value = override.package is None and not of_hydra
+        return simple and is_value and not self._is_group(override, master)
 
-    def _is_group(self, override: Override) -> bool:
+    def _is_group(self, override: Override, master: DictConfig) -> bool:
         """Whether it chooses an option of a group."""
         name = override.key_or_group
         if name not in self._groups:
-            self._groups[name] = bool(self._loader.get_group_options(name, results_filter=None))
+            self._groups[name] = bool(group_options(self._loader, master, name, None))
         return self._groups[name] and not isinstance(override.value(), dict)
+
+
+def group_options(
+    loader: ConfigLoader,
+    master: DictConfig,
+    group: str,
+    kind: ObjectType | None = ObjectType.CONFIG,
+) -> list[str]:
+    """The options of a group, with those in the directories of `hydra.searchpath`."""
+    job, typed = master.hydra.job, list(master.hydra.overrides.hydra)
+    return loader.get_group_options(group, kind, job.config_name, typed)
 
 
 def fast_loader(context: HydraContext) -> FastLoader:
@@ -266,8 +279,8 @@ def validate(jobs: Sequence[Job], function: str | None) -> None:
     """Refuses the configs for which the application's check, `module.function`, raises an error."""
     if function is None:
         return
-    module, _, name = function.rpartition(".")
-    check: Callable[[DictConfig], object] = imported("hydra.launcher.validate", f"{module}:{name}")
+    path = function if ":" in function else ":".join(function.rpartition(".")[::2])
+    check: Callable[[DictConfig], object] = imported("hydra.launcher.validate", path)
     refused: dict[str, str] = {}  # by message, the first job that it refuses
     for job in jobs:
         try:
@@ -322,7 +335,7 @@ def numbered(
             raise ConfigError(
                 f"#{num} ({label}) asks for a GPU with device={device}, and the sweep has none: "
                 "use device=cpu, or name them in hydra.launcher.gpus (for workers ask with "
-                "slurm.gpus=1 or ray.gpus=1)"
+                "hydra.launcher.slurm.gpus=1 or hydra.launcher.ray.gpus=1)"
             )
         if ":" in device:
             raise ConfigError(
@@ -355,7 +368,8 @@ class ChoiceSettings:
         texts = [str(override.input_line) for override in requested]
         added = {text.partition(".")[0].lstrip("+") for text in texts if text.startswith("+")}
         # A choice with the name of a key of the sweep's config has no settings of its own.
-        self._choices = set(self._loader.get_group_options(group)) - ({*map(str, master)} - added)
+        keys = {*map(str, master)} - added
+        self._choices = set(group_options(self._loader, master, group)) - keys
         of_group = (override for override in requested if override.key_or_group == group)
         values = " ".join(str(override.input_line).partition("=")[2] for override in of_group)
         self._requested = set(re.findall(r"[\w-]+", values))

@@ -33,7 +33,7 @@ def launcher_locked(sweep: Path) -> AbstractContextManager[int]:
         "name"
     )
     sweep.mkdir(parents=True, exist_ok=True)
-    return locked_file(sweep / LAUNCHER_LOCK, 0, refusal=lambda _: refusal)
+    return locked_file(sweep / LAUNCHER_LOCK, 0.2, refusal=lambda _: refusal)
 
 
 def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> AbstractContextManager[int]:

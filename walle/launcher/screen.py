@@ -91,10 +91,13 @@ class Screen:
     def ended(self, job: Job, verdict: Verdict, tail: Sequence[str]) -> None:
         """Shows that a job ended; `tail` holds its last printed lines if it did not complete."""
         self._ended.add(job.num)
-        self._took_s.append(time.monotonic() - self._started.pop(job.num))
+        self._took_s.append(time.monotonic() - self._started[job.num])
         took, text = duration_text(self._took_s[-1]), ending_text(verdict)
+        running = dict.fromkeys(num for num in self._started if num != job.num)
+        waiting = self._total - self._done_before - len(self._ended) - len(running)
+        so_far = self.progress_text(running, waiting)  # before the job's place is given up
+        del self._started[job.num]
         if self._live is None:
-            so_far = self.progress_text({}, self._total - self._done_before - len(self._ended))
             log.info(f"#{job.num} {text} after {took}, {so_far}")
             for line in tail:
                 log.info(f"    | {line}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Optional
 
-from walle.errors import one_of, positive
+from walle.errors import not_negative, one_of, positive
 
 
 @dataclass
@@ -36,7 +36,7 @@ class WalleOptunaConf:
     # wilcoxon, in the same forms; null: all trials run to their ends.
     pruner: Any = None
     # Seed of the sampler; null: different numbers in every search.
-    seed: Optional[int] = 0
+    seed: Optional[int] = not_negative(0)
     # No trial starts after so many seconds; null: no limit.
     timeout_s: Optional[float] = positive(None)
     # The study's journal, a file; null: study.journal in the sweep's directory.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import signal
 import statistics
 import sys
 import time
@@ -116,7 +117,6 @@ class Search:
                 self._launcher.launch(self._jobs(next(space.ends())), initial_job_idx=0)
                 return
             with only_search(self._sweep):
-                OmegaConf.save(config, self._sweep / "multirun.yaml")
                 ignored = ("name", *(config.hydra.launcher.get("hash_ignore") or ()))
                 fixed = [kept for kept in space.fixed if kept.partition("=")[0] not in ignored]
                 objective = settled.get("objective")
@@ -132,9 +132,13 @@ class Search:
                 self._study = Study(
                     self._sweep, settings, direction=direction, search=search, space=values
                 )
+                OmegaConf.save(config, self._sweep / "multirun.yaml")
                 self._search()
         except ConfigError as error:
             refuse(error)
+        except KeyboardInterrupt:  # between two batches
+            print("the search was stopped; start it again to continue", file=sys.stderr)
+            raise SystemExit(128 + signal.SIGINT) from None
 
     def _jobs(self, point: Any) -> list[list[str]]:
         """The overrides of each job of a trial."""
@@ -268,14 +272,16 @@ def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) 
     groups: dict[str, str] = {}
     before: Flat = {}
     if loader.repository.config_exists(PRIMARY):
-        usual = loader.load_configuration(PRIMARY, [], run_mode=RunMode.RUN).hydra.runtime.choices
+        where = [f"hydra.searchpath={json.dumps(list(config.hydra.searchpath))}"]
+        found = loader.load_configuration(PRIMARY, where, run_mode=RunMode.RUN)
+        usual = found.hydra.runtime.choices
         groups = {
             str(key): str(option)
             for key, option in job.hydra.runtime.choices.items()
             if "/" not in str(key) and key in usual and usual[key] != option
         }
         chosen = [f"{key}={option}" for key, option in groups.items()]
-        primary = loader.load_configuration(PRIMARY, chosen, run_mode=RunMode.RUN)
+        primary = loader.load_configuration(PRIMARY, [*where, *chosen], run_mode=RunMode.RUN)
         before = flatten(written_values(primary))
     content = OmegaConf.create({})
     if groups:
@@ -339,7 +345,7 @@ def check_optimizers(
         ConfigError: an option is wrong, the launcher cannot stop jobs, or evaluations do not show
             the objective.
     """
-    make_sampler(settings.sampler, 0, 0, space.distributions)
+    make_sampler(settings.sampler, settings.seed, 0, space.distributions)
     make_pruner(settings.pruner)
     if settings.pruner is None:
         return

@@ -84,7 +84,8 @@ def store(
         (directory / JOBS / f"{job.num}.pkl").write_bytes(cloudpickle.dumps(job))
     nums, needs = [job.num for job in plan.jobs], [job.need for job in plan.jobs]
     jobs: Any = StoredJobs(directory, nums)
-    small = plan._replace(jobs=jobs, done={}, manifest=Manifest((), {}, (), ()))
+    nothing = Manifest((), {}, (), ())
+    small = plan._replace(jobs=jobs, done=dict.fromkeys(plan.done), manifest=nothing)
     here = (command_line(), os.getcwd(), sys.path)
     stored = StoredPlan(sweep.absolute(), small, nums, needs, settings, preparation, *here)
     (directory / COMMON).write_bytes(cloudpickle.dumps(stored))
