@@ -58,6 +58,18 @@ def test_a_sweep_file_and_the_command_line(planned):
     ]
 
 
+@pytest.mark.slow
+def test_an_algorithm_of_the_search_path(planned, tmp_path):
+    (tmp_path / "more" / "algo").mkdir(parents=True)
+    (tmp_path / "more" / "algo" / "mine.yaml").write_text("defaults: [ppo, _self_]\n")
+    place = f"hydra.searchpath=[file://{tmp_path / 'more'}]"
+    assert planned("-m", place, "env=cartpole", "algo=mine,a2c", "mine.clip=0.1,0.3") == [
+        "algo=a2c",
+        "algo=mine algo.clip=0.1",
+        "algo=mine algo.clip=0.3",
+    ]
+
+
 def test_a_wrong_one_is_refused_before_anything_starts(planned, tmp_path, capsys):
     with pytest.raises(SystemExit) as refused:
         planned("-m", "algo=ppo,a2c", "name=wrong", "ppo.clipp=0.1")

@@ -37,7 +37,10 @@ def test_a_file_in_another_encoding_is_listed_too(tmp_path, monkeypatch):
     (tmp_path / "conf" / "experiment").mkdir(parents=True)
     for file in ("conf/mine.yaml", "conf/experiment/mine.yaml"):
         (tmp_path / file).write_bytes(b"# caf\xe9\nhydra: {mode: MULTIRUN}\n")
+    (tmp_path / "conf" / "env").mkdir()
+    (tmp_path / "conf" / "env" / "robo.yaml").write_text("# My robot.\n")
     monkeypatch.chdir(tmp_path)
+    assert "Settings of env=robo (conf/env/robo.yaml):" in help_text(["env=robo"])
     assert sweep_questions()["mine"] == recipes()["mine"] == "caf\N{REPLACEMENT CHARACTER}"
 
 

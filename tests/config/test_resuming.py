@@ -143,6 +143,7 @@ def test_another_logger_may_follow():
     )
     assert (found.logger.name, found.logger.progress) == ("tensorboard", "lines")
     assert found.logger.return_window == 7
+    assert resumed(["logger.mode=offline", "logger=wandb"]).logger.mode == "offline"
     both = "logger=[tensorboard,wandb]", "logger.mode=offline"
     for run in (RUN, [*RUN, "logger=tensorboard"], [*RUN, *both]):
         assert resumed(both, run).logger.names == ["tensorboard", "wandb"]

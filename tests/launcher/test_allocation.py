@@ -32,6 +32,7 @@ from walle.system.machine import THREAD_VARIABLES, read_siblings, spread
         ({"sampler": {"name": "process", "n": 2, "max_lag": 0}, "learner": {"threads": 4}}, 4),
         ({"sampler": {"name": "process", "n": 2, "max_lag": 1}, "learner": {"threads": 4}}, 6),
         ({"sampler": {"name": "serial"}, "learner": {"n": 2, "threads": 2}}, 4),
+        ({"sampler": {"name": "serial"}, "learner": {"n": None}}, None),
     ],
 )
 def test_a_jobs_cores_follow_from_its_config(config, cores):

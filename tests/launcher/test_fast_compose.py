@@ -61,6 +61,18 @@ def test_what_hydra_refuses_is_refused_in_its_words(hydra, job):
     assert said(FastLoader(loader)) == said(loader)
 
 
+def test_groups_of_the_search_path_are_groups(hydra, tmp_path):
+    loader, _ = hydra
+    (tmp_path / "thing").mkdir()
+    for name in ("a", "b"):
+        (tmp_path / "thing" / f"{name}.yaml").write_text(f"letter: {name}\n")
+    place = f"hydra.searchpath=[file://{tmp_path}]"
+    master = loader.load_configuration("config", [place, "+thing=a"], RunMode.MULTIRUN)
+    for name in ("a", "b"):
+        found = FastLoader(loader).load_sweep_config(master, [f"+thing={name}"])
+        assert found.thing == {"letter": name}
+
+
 def test_every_caller_has_a_config_of_its_own(hydra):
     loader, master = hydra
     quick = FastLoader(loader)

@@ -24,11 +24,14 @@ def test_nothing_is_left_of_a_sweep_that_never_began(app):
         "+hydra.launcher.on_failure=stop",
         "hydra.launcher.dry_run=true",
         "no_such_key=1",
+        "no_such_key=1,2",  # which Hydra refuses after it has written multirun.yaml
     ):
         app.run("job=0,1", wrong)
         assert not app.out.exists(), wrong
     (app.directory / "rules.py").write_text("def check(cfg):\n    raise ValueError('never')\n")
-    assert app.run("job=0,1", "hydra.launcher.validate=rules.check")[0] == 2
+    for check in ("rules.check", "rules:check"):
+        code, said = app.run("job=0,1", f"hydra.launcher.validate={check}")
+        assert (code, "never" in said) == (2, True)
     assert not app.out.exists()
 
 

@@ -28,7 +28,7 @@ def test_impossible_seeds_are_refused_with_their_key(setting):
 
 
 @pytest.mark.parametrize(
-    "setting", [{"n_trials": 0}, {"n_jobs": 0}, {"timeout_s": 0}, {"direction": "up"}]
+    "setting", [{"n_trials": 0}, {"n_jobs": 0}, {"timeout_s": 0}, {"direction": "up"}, {"seed": -1}]
 )
 def test_impossible_values_are_refused_with_their_key(setting):
     with pytest.raises(ConfigError, match=f"hydra.sweeper.{next(iter(setting))}="):

@@ -126,6 +126,27 @@ def test_the_best_settings_are_an_experiment(search, tmp_path):
 
 
 @pytest.mark.slow
+def test_the_best_settings_may_be_of_the_search_path(search, tmp_path):
+    (tmp_path / "more" / "group").mkdir(parents=True)
+    (tmp_path / "more" / "group" / "c.yaml").write_text("height: 99\nwidth: 2\n")
+    place = f"hydra.searchpath=[file://{tmp_path / 'more'}]"
+    made = search(place, "group=c", "x=0,3", "hydra.sweeper.sampler=grid")
+    assert made.code == 0
+    best = yaml.safe_load((tmp_path / "out" / "experiment" / "best.yaml").read_text())
+    assert (best["defaults"], best["x"]) == ([{"override /group": "c"}], 3)
+
+
+def test_a_search_that_is_interrupted_between_trials_says_so(search, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("walle.tuning.sweep.trial_table", interrupted)
+    made = search("x=0,3", "hydra.sweeper.sampler=grid")
+    assert made.code == 130
+    assert made.said.err == "the search was stopped; start it again to continue\n"
+
+
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_ended(search):
     settings = ("x=interval(0,6)", "hydra.sweeper.sampler=random")
     first = search(*settings, "hydra.sweeper.n_trials=2")

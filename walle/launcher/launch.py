@@ -69,10 +69,12 @@ class Launch:
         With `resume=false`, chooses an unused directory for the sweep.
         """
         self._settings, self._context, self._config = settings, context, config
-        fast_loader(context)  # before the sweeper composes its jobs
+        loader = fast_loader(context)  # before the sweeper composes its jobs
         self.stop_rule: StopRule | None = None  # set by a sweeper that prunes
         self._task_function = task_function
         self._hydras_sweeper = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
+        if self._hydras_sweeper:  # which composes all jobs before it launches any
+            loader.refused = self._restore
         # To a search failures are results too: it continues however many there are.
         patient = not self._hydras_sweeper and settings.on_failure != "stop"
         if patient and settings.max_failures is None:

@@ -25,6 +25,7 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.core.utils import setup_globals
+from hydra.errors import HydraException
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
@@ -97,6 +98,7 @@ class FastLoader:
         self._loader = loader
         self._parser = OverridesParser.create()
         self._groups: dict[str, bool] = {}
+        self.refused: Callable[[], object] = lambda: None  # called when Hydra refuses a job
         self._bases: dict[tuple[str, ...], bytes] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -110,7 +112,13 @@ class FastLoader:
         self, master_config: DictConfig, sweep_overrides: list[str]
     ) -> DictConfig:
         """The config of a job; the caller may change it."""
-        master, overrides = master_config, sweep_overrides
+        try:
+            return self._composed(master_config, sweep_overrides)
+        except HydraException:
+            self.refused()
+            raise
+
+    def _composed(self, master: DictConfig, overrides: list[str]) -> DictConfig:
         parsed = self._parser.parse_overrides(overrides)
         values = [override for override in parsed if self._sets_value(override, master)]
         others = [override for override in parsed if not self._sets_value(override, master)]
