@@ -58,12 +58,14 @@ def running(program: Program, directory: Path) -> Iterator[subprocess.Popen[byte
 
 def signal_all(process: subprocess.Popen[bytes], number: int) -> None:
     """Signals a program with its descendants; walle's samplers have sessions of their own."""
-    with suppress(psutil.NoSuchProcess, ProcessLookupError):  # it may have ended by itself
+    descendants: list[psutil.Process] = []
+    with suppress(psutil.NoSuchProcess):  # it may have ended by itself
         descendants = psutil.Process(process.pid).children(recursive=True)
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, number)
-        for descendant in descendants:
-            with suppress(psutil.NoSuchProcess):
-                descendant.send_signal(number)
+    for descendant in descendants:
+        with suppress(psutil.NoSuchProcess):
+            descendant.send_signal(number)
 
 
 class Need(NamedTuple):

@@ -500,7 +500,11 @@ def test_a_run_needs_no_locale_and_no_home(tmp_path):
 def test_settings_may_stand_on_both_sides_of_every_flag(command, capsys):
     command("env=cartpole", "-cn", "speedup", "--cfg", "job", "seed=7", "--package", "env")
     assert "id: CartPole-v1" in capsys.readouterr().out
-    for words in (["--info", "searchpath"], ["seed=7", "--info", "searchpath"], ["--info"]):
+    for words in (
+        ["--info", "searchpath"],
+        ["seed=7", "--info", "searchpath"],
+        ["--info", "-cn", "speedup"],
+    ):
         command(*words, "env=cartpole")
         assert "Config search path" in capsys.readouterr().out
 

@@ -75,13 +75,8 @@ def test_every_setting_of_the_launcher_has_a_row_with_its_comment(tables):
     assert {row.key for row in rows} == keys
     assert [row for row in rows if not row.comment] == []
     defaults = {row.key: yaml.safe_load(row.default) for row in rows}
-    for key in (
-        "preload",
-        "validate",
-        "own_settings",
-        "hash_ignore",
-    ):  # of conf/
-        assert defaults.pop(key)
+    for of_conf in ("preload", "validate", "own_settings", "hash_ignore"):
+        assert defaults.pop(of_conf)
     for key, default in defaults.items():
         room, _, name = key.rpartition(".")
         owner = {"": WalleLauncherConf(), "slurm": SlurmConf(), "ray": RayConf()}[room]

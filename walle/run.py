@@ -206,8 +206,9 @@ def _main() -> None:
     # Hydra refuses overrides on both sides of a flag.
     flags, settings, before = list[str](), list[str](), ""
     for word in arguments:
-        is_value = before in _WITH_VALUE or (before in ("--info", "-i") and "=" not in word)
-        (flags if is_value or word.startswith("-") else settings).append(word)
+        is_flag, may_have_value = word.startswith("-"), before in ("--info", "-i")
+        is_value = before in _WITH_VALUE or (may_have_value and not is_flag and "=" not in word)
+        (flags if is_value or is_flag else settings).append(word)
         before = "" if is_value else word
     sweeping = not {"-m", "--multirun"}.isdisjoint(flags)
     arguments = with_plus_signs([*settings, *flags])

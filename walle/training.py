@@ -273,11 +273,9 @@ class Training:
             stack.callback(sampling.close)
             if learners is not None:
                 shared: Any = self._algorithm  # a `Learnable`: `make_algorithm` checked it
-                with signals.breaking_off():
-                    learners.join(shared, config.device)
+                learners.join(shared, config.device)
 
-            agent = self._make_agent(sampling, trace, signals, stack)
-            stack.callback(lambda: agent.recorder.close(agent.env_steps))
+            agent = self._make_agent(sampling, trace, stack)
             events.listen(agent.recorder.news)
             problem, env = self.problem, self.environment.env
             news = self.news
@@ -320,8 +318,7 @@ class Training:
         if isinstance(sampler, SerialSampler):
             events = EventLog()
             watchdog = self._make_watchdog(events.report)
-            with signals.breaking_off():
-                return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
+            return SerialSampling(tasks[0], shapes[0], signals, events, watchdog, learners)
         # Samplers draw different numbers from global generators, so lanes must not move then.
         moves = environment.moves and environment.env.exact and not config.whole_episodes
         patience = Patience(
@@ -364,10 +361,8 @@ class Training:
 
         return Watchdog(self.config.sampler.timeout_s, say, record_end)
 
-    def _make_agent(
-        self, sampling: Sampling, trace: Path | None, signals: Signals, stack: ExitStack
-    ) -> Agent:
-        """Makes the agent with its recorder, its evaluator, its checkpoints and its callbacks."""
+    def _make_agent(self, sampling: Sampling, trace: Path | None, stack: ExitStack) -> Agent:
+        """Makes the agent with all its parts; `stack` closes those that need it."""
         config, directory, timer = self.config, self.directory, self.timer
         environment, algorithm, resumed = self.environment, self._algorithm, self.resumed
         settings, logger, lag = asdict(config), config.logger, config.sampler.lag
@@ -384,19 +379,20 @@ class Training:
             trace=TraceFile(trace, "agent", timer.start_ns) if trace else None,
             video_is_due=Every(logger.video_every, self._env_steps),
             film_snapshot=self._film,
+            env_steps=self._env_steps,
             earlier=resumed["recorder"] if resumed else None,
         )
+        stack.callback(recorder.close)
         evaluator = None
         if config.eval.episodes:
-            with signals.breaking_off():
-                evaluator = Evaluator(
-                    environment.env,
-                    algorithm.policy_factory(),
-                    algorithm.obs_clip,
-                    episodes=config.eval.episodes,
-                    seed=config.seed,
-                    stochastic=config.eval.stochastic,
-                )
+            evaluator = Evaluator(
+                environment.env,
+                algorithm.policy_factory(),
+                algorithm.obs_clip,
+                episodes=config.eval.episodes,
+                seed=config.seed,
+                stochastic=config.eval.stochastic,
+            )
             stack.callback(evaluator.close)
         is_due = Every(config.checkpoint.every, self._env_steps)
         policy, info = stored_policy(algorithm, environment.lane), list(environment.env.info)

@@ -127,9 +127,9 @@ def test_the_best_settings_are_an_experiment(search, tmp_path):
 
 @pytest.mark.slow
 def test_the_best_settings_may_be_of_the_search_path(search, tmp_path):
-    (tmp_path / "more" / "group").mkdir(parents=True)
-    (tmp_path / "more" / "group" / "c.yaml").write_text("height: 99\nwidth: 2\n")
-    place = f"hydra.searchpath=[file://{tmp_path / 'more'}]"
+    (tmp_path / "mehr é" / "group").mkdir(parents=True)
+    (tmp_path / "mehr é" / "group" / "c.yaml").write_text("height: 99\nwidth: 2\n")
+    place = f"hydra.searchpath=['file://{tmp_path / 'mehr é'}']"
     made = search(place, "group=c", "x=0,3", "hydra.sweeper.sampler=grid")
     assert made.code == 0
     best = yaml.safe_load((tmp_path / "out" / "experiment" / "best.yaml").read_text())

@@ -165,6 +165,7 @@ class Recorder:
     video_is_due: Every
     # films an episode of a snapshot after so many environment steps; returns the file
     film_snapshot: Callable[[PolicySnapshot, int], Path] | None
+    env_steps: int  # environment steps of the recorded iterations
     earlier: InitVar[Mapping[str, Any] | None]  # the state of an earlier process
 
     def __post_init__(self, earlier: Mapping[str, Any] | None) -> None:
@@ -213,6 +214,7 @@ class Recorder:
         """Writes an iteration's rows, and the agent's `spans` into the trace."""
         wall_s, seconds, round_ = self.timer.wall_s, iteration.seconds, iteration.round
         steps_before = iteration.env_steps - round_.rollout.env_steps
+        self.env_steps = iteration.env_steps
         episodes: list[Episode] = []
         for rollout in round_.dropped or ():  # older than the lanes' rollouts in the round
             episodes += self.tracker.add(rollout, steps_before, wall_s)
@@ -315,10 +317,10 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - a driver of graphics may raise anything
             self.say(f"no video at {env_steps:,} steps: {error}")
 
-    def close(self, env_steps: int) -> None:
+    def close(self) -> None:
         """Closes the files, the sinks and the progress line."""
         summary: dict[str, Value] = {
-            "env_steps": env_steps,
+            "env_steps": self.env_steps,
             "eval_mean": self.eval_mean,
             "return_mean": self.tracker.return_mean,
             "wall_s": self.timer.wall_s,

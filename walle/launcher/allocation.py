@@ -44,8 +44,7 @@ def need(config: Mapping[str, Any]) -> Need:
     threads = learners * count(learner, "threads")
     gpus = learners if str(config.get("device")).partition(":")[0] == "cuda" else 0
     serial = sampler.get("name") == "serial"
-    open_n = (group for group in (learner, {} if serial else sampler) if group.get("n", 1) is None)
-    if any(True for _ in open_n):
+    if any(group.get("n", 1) is None for group in ([learner] if serial else [learner, sampler])):
         return Need(None, gpus)
     if serial:
         return Need(threads, gpus)

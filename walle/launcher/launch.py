@@ -73,7 +73,7 @@ class Launch:
         self.stop_rule: StopRule | None = None  # set by a sweeper that prunes
         self._task_function = task_function
         self._hydras_sweeper = str(config.hydra.sweeper._target_).endswith(".BasicSweeper")
-        if self._hydras_sweeper:  # which composes all jobs before it launches any
+        if self._hydras_sweeper:  # which composes jobs before it launches them
             loader.refused = self._restore
         # To a search failures are results too: it continues however many there are.
         patient = not self._hydras_sweeper and settings.on_failure != "stop"
@@ -238,6 +238,8 @@ class Launch:
 
     def _restore(self) -> None:
         """Leaves the sweep's directory as it was before Hydra wrote its multirun.yaml."""
+        if self._manifest is not None:
+            return  # earlier batches have run
         if self._multirun is not None:
             (self._sweep / MULTIRUN).write_bytes(self._multirun)
         elif not (self._sweep / MANIFEST).exists():

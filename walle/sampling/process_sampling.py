@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -328,14 +329,14 @@ class SerialSampling(Sampling):
         if task.core is not None:
             os.sched_setaffinity(0, {task.core})
         self._signals, self._watchdog, self.events = signals, watchdog, events
-        try:
+        with ExitStack() as undone:
+            undone.callback(self._unpin)
             self._filler = SlotFiller(task)
-        except BaseException:
-            self._unpin()
-            raise
-        self._slot = Slot.empty(shape)
-        if others:
-            self._watch = DeathWatch(others.sentinels, others.check)
+            undone.callback(self._filler.close)
+            self._slot = Slot.empty(shape)
+            if others:
+                self._watch = DeathWatch(others.sentinels, others.check)
+            undone.pop_all()
         self._task, self._round = task, task.first_round
         self.owners = [0] * len(task.lanes)
         self.lanes = LaneBook([task.blocks], saved=shape.lane_state > 0)

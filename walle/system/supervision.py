@@ -169,10 +169,9 @@ class Watchdog:
             self._say(f"{what} {limit_s:.0f} s; it is ended after twice that time")
             if not main or not silent(2 * limit_s):
                 return
-            end = time.monotonic() + NATIVE_S
-            while time.monotonic() < end:  # the body's code may catch the error once
+            for _ in range(2):  # the body's code may catch the error once
                 signal.pthread_kill(ident, SILENT)
-                if done.wait(min(1.0, NATIVE_S)):
+                if done.wait(NATIVE_S / 2):
                     return
             last_words = f"{text}, and native code does not return"
             print(f"walle: {last_words}", file=sys.stderr, flush=True)

@@ -36,6 +36,7 @@ from walle.launcher.planning import (
     Job,
     compose,
     hydra_config,
+    quoted,
     validate,
     written_values,
 )
@@ -136,7 +137,7 @@ class Search:
                 self._search()
         except ConfigError as error:
             refuse(error)
-        except KeyboardInterrupt:  # between two batches
+        except KeyboardInterrupt:  # the launcher hears those that arrive while jobs run
             print("the search was stopped; start it again to continue", file=sys.stderr)
             raise SystemExit(128 + signal.SIGINT) from None
 
@@ -272,7 +273,7 @@ def best_settings(best: FrozenTrial, context: HydraContext, config: DictConfig) 
     groups: dict[str, str] = {}
     before: Flat = {}
     if loader.repository.config_exists(PRIMARY):
-        where = [f"hydra.searchpath={json.dumps(list(config.hydra.searchpath))}"]
+        where = [f"hydra.searchpath=[{','.join(map(quoted, config.hydra.searchpath))}]"]
         found = loader.load_configuration(PRIMARY, where, run_mode=RunMode.RUN)
         usual = found.hydra.runtime.choices
         groups = {
