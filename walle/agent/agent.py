@@ -45,8 +45,8 @@ class Agent:
     timer: Timer  # runs since the run started; start-up counts as `other`
     lag: Lag
     quota: EpisodeQuota | None  # decides the number of episodes of rounds with whole episodes
-    # whether to keep the state before each update, so that an update can be undone if the death
-    # of a worker interrupts it
+    # whether to keep the state before each update, so that an update can be undone if a signal or
+    # the death of a worker interrupts it
     undo: bool
     env_steps: int = 0  # environment steps learned from
     iteration: int = 0  # number of the last round that was learned from
@@ -129,7 +129,8 @@ class Agent:
     def _iterate(self, total_steps: int, signals: Signals) -> None:
         self._at = f"round {self.iteration + 1}"
         self.timer.switch("wait_experience")
-        before = self.state_dict() if self.undo or self._is_long else None
+        can_undo = self.undo or self._is_long
+        before = self.state_dict() if can_undo else None
         before = as_data(before) if self._is_long else before  # an update may change its tensors
         round_ = self.sampling.receive()
         failed: Exception | None = None
@@ -138,8 +139,7 @@ class Agent:
         self._state_to_save = lambda: before
         lag = self.iteration - round_.rollout.policy_version
         start_ns = self.timer.switch("update")
-        breaks_off = self.undo or self._is_long  # then the update can be undone
-        with self.sampling.busy(), signals.breaking_off() if breaks_off else nullcontext():
+        with self.sampling.busy(), signals.breaking_off() if can_undo else nullcontext():
             for rollout in round_.dropped or ():
                 self.algorithm.skip(rollout)
             metrics = self.algorithm.update(round_.rollout._replace(lag=lag))

@@ -166,8 +166,8 @@ class Launch:
         swept = planning.swept_keys(self._context, self._config, overrides).union(before.swept)
         if self._manifest is None:  # a later batch is always a part of this sweep
             loader = self._context.config_loader
-            groups = [key for key in swept if planning.group_options(loader, self._config, key)]
-            groups = [] if self._hydras_sweeper else groups
+            searched = () if self._hydras_sweeper else swept
+            groups = [key for key in searched if planning.group_options(loader, self._config, key)]
             planning.refuse_other_base(known, wanted, swept, groups)
         nums = planning.assign_numbers(known, wanted, first_num)
         jobs = planning.numbered(composed, nums, swept, self._moved_to, resources.gpus)
@@ -303,7 +303,7 @@ class Launch:
                 lines.append(f"  #{numbers}: not started: the sweep was stopped before")
             print("\n".join(lines), file=sys.stderr, flush=True)
         # Hydra's own sweeper would print a traceback below the list, and a search take the jobs of
-        # workers that vanished for results.
+        # workers that vanished for results, and go on after a Ctrl-C.
         goes_on = not (self._hydras_sweeper or LOST in ends.values())
         if (bad and not goes_on) or (signals and (bad or goes_on)):
             resumable = sum(can_resume(job) for job, _ in bad)

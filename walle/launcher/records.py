@@ -33,7 +33,8 @@ def launcher_locked(sweep: Path) -> AbstractContextManager[int]:
         "name"
     )
     sweep.mkdir(parents=True, exist_ok=True)
-    return locked_file(sweep / LAUNCHER_LOCK, 0.2, refusal=lambda _: refusal)
+    wait_s = 0.2  # `walle sweep status` holds the lock for a moment
+    return locked_file(sweep / LAUNCHER_LOCK, wait_s, refusal=lambda _: refusal)
 
 
 def jobs_locked(sweep: Path, wait_s: float, *, shared: bool = False) -> AbstractContextManager[int]:
