@@ -86,7 +86,7 @@ def measure_task(
         directory = Path(name)
         entries = present(everyone(env_id, cores, options, directory), options.only)
         with lined_up(entries, directory) as contestants:
-            turns = in_turn(contestants, options.repetitions, options.steps, options.seconds)
+            turns = in_turn(contestants, options.repetitions, options.steps, most_s=options.seconds)
     return {name: [rate(blocks) for blocks in mine] for name, mine in turns.items()}
 
 

@@ -47,6 +47,7 @@ from walle.system.machine import usable_cores
 BASELINE = "walle"
 UNIT = "times_walle"
 FOREVER = 10**12
+TURN_S = 5.0  # the least: several rounds of walle, of which the first two do not count
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,7 +95,7 @@ def run_rounds(options: argparse.Namespace, cores: list[int], report: dict[str, 
         directory = Path(name)
         entries = present(everyone(options, cores, directory), options.only)
         with lined_up(entries, directory) as contestants:
-            turns = in_turn(contestants, options.repetitions, options.samples)
+            turns = in_turn(contestants, options.repetitions, options.samples, TURN_S)
             found = summary(turns, options.samples)
             for contestant in contestants:
                 step_s = found[contestant.name]["median_s"] / options.samples

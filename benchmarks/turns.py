@@ -220,17 +220,21 @@ def lined_up(entries: Sequence[Entry], directory: Path) -> Iterator[list[Contest
 
 
 def in_turn(
-    contestants: Sequence[Contestant], repetitions: int, steps: int, seconds: float = math.inf
+    contestants: Sequence[Contestant],
+    repetitions: int,
+    steps: int,
+    least_s: float = 0.0,
+    most_s: float = math.inf,
 ) -> dict[str, list[list[Block]]]:
     """The blocks of each paused contestant in each of its turns.
 
-    Every repetition begins with another contestant. `steps` are the environment steps of a turn,
-    and `seconds` its longest time.
+    Every repetition begins with another contestant. A turn ends after `steps` environment steps and
+    `least_s` seconds, or after `most_s`.
     """
     turns: dict[str, list[list[Block]]] = {contestant.name: [] for contestant in contestants}
     for repetition in range(repetitions):
         for contestant in rotated(contestants, repetition):
-            turns[contestant.name].append(turn(contestant, steps, seconds))
+            turns[contestant.name].append(turn(contestant, steps, least_s, most_s))
     return turns
 
 
@@ -240,16 +244,19 @@ def rotated(items: Sequence[Any], by: int) -> list[Any]:
     return [*items[first:], *items[:first]]
 
 
-def turn(contestant: Contestant, steps: int, seconds: float = math.inf) -> list[Block]:
-    """One turn, which ends after the environment steps or the seconds, whichever comes first."""
+def turn(
+    contestant: Contestant, steps: int, least_s: float = 0.0, most_s: float = math.inf
+) -> list[Block]:
+    """One turn, which ends as in `in_turn`, but not before every worker has completed a block."""
     contestant.resume()
     begin = time.monotonic()
     try:
         while True:
             time.sleep(POLL_S)
             blocks = contestant.blocks()
-            enough = sum(block.steps for block in blocks) >= steps
-            over = enough or time.monotonic() - begin >= seconds
+            took_s = time.monotonic() - begin
+            enough = took_s >= least_s and sum(block.steps for block in blocks) >= steps
+            over = enough or took_s >= most_s
             if over and len({block.worker for block in blocks}) == contestant.workers:
                 return blocks
             contestant.check(begin + START_UP_S)

@@ -128,6 +128,15 @@ def test_whoever_lacks_a_package_is_left_out_in_a_line(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_a_turn_takes_its_least_time_and_not_more_than_its_most(tmp_path):
+    with lined_up([Entry("a", [program(WORK)])], tmp_path) as (a,):
+        begin = time.monotonic()
+        turn(a, steps=1, least_s=1.2)
+        assert time.monotonic() - begin >= 1.2
+        blocks = turn(a, steps=10**9, least_s=10**9, most_s=0.1)
+        assert 0 < sum(block.steps for block in blocks) < 10**9
+
+
 def test_the_programs_of_a_contestant_end_with_it(tmp_path):
     contestant = Contestant("a", [program(WORK)], tmp_path / "a")
     contestant.pause()
