@@ -39,6 +39,7 @@ function meanOf(curves) { // [x, mean, half of the 95% interval] where all curve
 
 function tracesOf(value, number, seen) { // of the runs with one value of the key that colours
   const color = data.colors[number % data.colors.length], { by, task } = state, traces = [];
+  const dash = ["solid", "dash", "dot", "dashdot"][Math.floor(number / data.colors.length) % 4];
   const keys = Object.keys(data.lines).filter(key => key !== by), repeats = {};
   data.keys[by].forEach((of, run) => {
     const words = keys.map(key => data.lines[key] + data.keys[key][run]).join(", ");
@@ -61,7 +62,7 @@ function tracesOf(value, number, seen) { // of the runs with one value of the ke
       });
     if (several)
       show([words, `mean of ${on.length}`].filter(Boolean).join(", "), {
-        ...mean, customdata: points.map(p => p[2]), line: { color, width: 3 },
+        ...mean, customdata: points.map(p => p[2]), line: { color, dash, width: 3 },
         visible: on.length ? true : "legendonly",
       }, band ? " ± %{customdata:.3~g}" : "");
     for (const { run, x, y } of curves) {
@@ -69,7 +70,7 @@ function tracesOf(value, number, seen) { // of the runs with one value of the ke
       show([words, seed, data.states[run]].filter(Boolean).join(", "), {
         x, y, meta: [run], visible: off.has(run) ? "legendonly" : true,
         mode: x.length > FEW_POINTS ? "lines" : "lines+markers", marker: { size: 5 },
-        line: { color, width: several ? 1.2 : 2 }, opacity: several ? 0.5 : 1,
+        line: { color, dash, width: several ? 1.2 : 2 }, opacity: several ? 0.5 : 1,
         showlegend: !several || data.columns.length <= LISTED_RUNS,
       });
     }
