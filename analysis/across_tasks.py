@@ -97,18 +97,25 @@ def score_matrices(
     if len(tasks) < 2:
         raise BadInputError(f"one environment only ({tasks[0]}): draw it with the script `returns`")
     chosen = None if y is None else y == "eval"
-    names = {t: {run.name for run in sweep.learning if task_of(run) == t} for t in tasks}
+    names = {t: {run.name for run in sweep.scored if task_of(run) == t} for t in tasks}
     found = scores.final_scores(sweep, names, evaluations=chosen)
     starts = scores.starts(sweep)
     finals = {run: x for each in found.values() for run, x in each.of.items() if run in starts}
-    entries = _entries(sweep, by, finals)
+    every, entries = _entries(sweep, by, finals), {}
+    for name, of_task in every.items():
+        if lacking := [task for task in tasks if not of_task.get(task)]:
+            sweep.note(f"Not drawn, as it has no final return of {listed(lacking)}: {by}={name}")
+        else:
+            entries[name] = of_task
+    if not entries:
+        lacking = [task for task in tasks if not any(of.get(task) for of in every.values())]
+        text = f"too few episodes have ended for returns of {listed(lacking or tasks)}"
+        raise BadInputError(f"{text}: use more total_steps or fewer sampler.lanes")
     scales = {}  # the returns of each task at score 0 and at score 1
     for task in tasks:
-        ended = [of_task[task] for of_task in entries.values() if of_task.get(task)]
-        if ended:
-            low = float(np.mean([starts[run] for runs in ended for run in runs]))
-            best = max(float(np.mean([finals[run] for run in runs])) for runs in ended)
-            scales[task] = low, best
+        ended = [of_task[task] for of_task in entries.values()]
+        low = float(np.mean([starts[run] for runs in ended for run in runs]))
+        scales[task] = low, max(float(np.mean([finals[run] for run in runs])) for runs in ended)
     flat = [task for task, (low, high) in scales.items() if high <= low]
     if len(flat) == len(tasks):
         raise BadInputError("no score: in no task do the returns rise above those of the start")
@@ -117,11 +124,7 @@ def score_matrices(
     tasks = [task for task in tasks if task not in flat]
     matrices = {}
     for name, of_task in entries.items():
-        fewest = min(len(of_task.get(task, ())) for task in tasks)
-        if not fewest:
-            sweep.note(f"Not drawn, as too few episodes of a task have ended: {by}={name}")
-            continue
-        columns = []
+        fewest, columns = min(len(of_task[task]) for task in tasks), []
         for task in tasks:
             low, high = scales[task]
             columns.append([(finals[run] - low) / (high - low) for run in of_task[task][:fewest]])
@@ -131,10 +134,6 @@ def score_matrices(
                     "runs are used"
                 )
         matrices[name] = np.array(columns, float).T
-    if not matrices:
-        lacking = [task for task in tasks if not any(of.get(task) for of in entries.values())]
-        text = f"too few episodes have ended for returns of {listed(lacking or tasks)}"
-        raise BadInputError(f"{text}: use more total_steps or fewer sampler.lanes")
     return tasks, matrices, "; ".join(dict.fromkeys(each.source for each in found.values()))
 
 
@@ -157,7 +156,7 @@ def _entries(sweep: Sweep, by: str, usable: Container[str]) -> dict[str, dict[st
     runs_of = {name: chain.from_iterable(of_task.values()) for name, of_task in named.items()}
     entries = {}
     learnt = ["env_steps", "return_mean"]
-    for names in labels.learnt_alike(sweep, sweep.iterations, learnt, runs_of):
+    for names in labels.learnt_alike(sweep, sweep.iterations, learnt, runs_of, whole=True):
         line = lines[names[0]]
         whole = names == [name for name in lines if lines[name] == line]  # at every value of `by`
         entry = named[names[0]]

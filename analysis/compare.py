@@ -65,7 +65,7 @@ def study(
         runs_a, runs_b = tasks.setdefault(pairing.learning, (set(), set()))
         runs_a.update(pairing.a.values())
         runs_b.update(pairing.b.values())
-    learning = {run.name for run in chosen.learning}
+    learning = {run.name for run in chosen.scored}
     tasks = {task: (a & learning or a, b & learning or b) for task, (a, b) in tasks.items()}
     finals, starts, texts = _scores(chosen, tasks, returns)
     times, reached = _times(chosen, tasks, time_to_return)
@@ -80,8 +80,7 @@ def study(
     for comparison in results:
         by_name.setdefault(comparison.of.name, []).append(comparison)
     key = question.key
-    leaf = key.split(".")[-1]  # the sides are `ppo` and `trpo`, but `n=1` and `n=2`
-    a, b = (v if isinstance(v, str) else f"{leaf}={v}" for v in (question.a, question.b))
+    a, b = (groups.value_text(key, side, "=") for side in (question.a, question.b))
     size_a, size_b = (len(set().union(*side)) for side in zip(*tasks.values(), strict=True))
     paired = dict.fromkeys(c.of.name for c in results if all(t.paired for t in c.tasks))
     of_tasks = [c for c in by_name.get(SCORE, []) if c.label != OVERALL]
@@ -142,7 +141,11 @@ def _scores(
     chosen = None if returns is None else returns == "evaluations"
     finals = scores.final_scores(sweep, both, evaluations=chosen)
     per_run = {run: score for of_task in finals.values() for run, score in of_task.of.items()}
-    texts = [sentences.for_line(t, f"final score: {x.source}.") for t, x in finals.items() if x.of]
+    texts = [
+        sentences.for_line(task, f"final score: {found.source}.")
+        for task, found in finals.items()
+        if all(side & found.of.keys() for side in tasks[task])
+    ]
     return Quantity(SCORE, per_run, seeded=True, learned=True), scores.starts(sweep), texts
 
 

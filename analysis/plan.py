@@ -30,6 +30,10 @@ SAMPLERS, LAGS = tuple(2**k for k in range(11)), (0, 1, None)
 # The least gain that is worth more samplers or a change; the most changes that are named.
 ENOUGH, SHOWN = 1.05, 3
 HALF = 0.5  # from this share of learning on, learning is the place to save
+SHORTER = {  # what shortens learning, by the setting of the algorithm
+    "algo.epochs": "fewer algo.epochs or a larger algo.minibatch_size",
+    "algo.updates_per_step": "fewer algo.updates_per_step",
+}
 _SPEEDUP = ["speedup", "speedup_low", "speedup_high"]
 SUMMARY = ["mode", "samplers", "iteration_s", "learn_share", *_SPEEDUP, "core_hours_per_million"]
 
@@ -51,7 +55,7 @@ _FLAGS: list[tuple[str, Any, str, Any, str]] = [
     ("--lag", _lag, "K", LAGS, "sampler.max_lag; null: free-running (default: 0 1 null)"),
     ("--learners", COUNT, "L", None, "learners (default: the run's)"),
     ("--machines", COUNT, "M", 1, "(default: 1)"),
-    ("--cores", COUNT, "C", None, "cores of each machine (default: those of the run)"),
+    ("--cores", COUNT, "C", None, "cores of each machine (default: the most of a run)"),
     ("--bandwidth", _positive, "GBIT", 10.0, "of the agent's link, in Gbit/s (default: 10)"),
     ("--latency", _positive, "MS", 0.5, "of a message between machines (default: 0.5)"),
     ("--exchange", _positive, "MS", 10.0, "of software that carries a round (default: 10)"),
@@ -87,7 +91,7 @@ def study(
         costs.measured,
         learners=learners or costs.measured.learners,
         machines=machines,
-        cores=cores or costs.measured.cores,
+        cores=cores or max(run.cores for run in sweep.runs) or None,
         bandwidth=bandwidth * 1e9 / 8,
         latency_s=latency / 1000,
         exchange_s=exchange / 1000,
@@ -117,7 +121,8 @@ def study(
         for mode, points in modes.items()
         for point in points
     ]
-    texts = [text for mode in modes for text in _advice(costs, mode, modes[mode], base)]
+    shorter = [text for key, text in SHORTER.items() if key in sweep.runs[0].config]
+    texts = [text for mode in modes for text in _advice(costs, mode, modes[mode], base, shorter)]
     planned, *notes = _about(costs, first, warmup)
     if max(samplers) > first.lanes:
         notes.append(f"Beyond {first.lanes} samplers sampler.lanes grows: each has one lane.")
@@ -165,7 +170,13 @@ def enough_samplers(points: Sequence[Prediction]) -> Prediction:
     return next(point for point in points if point.step_s <= ENOUGH * best)
 
 
-def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Prediction) -> list[str]:
+def _advice(
+    costs: Costs,
+    mode: str,
+    points: Sequence[Prediction],
+    base: Prediction,
+    shorter: Sequence[str],
+) -> list[str]:
     """Sentences about the samplers that are enough, their speedup, and what to change next."""
     point = enough_samplers(points)
     bound = f"nothing is gained beyond {counted(point.setup.samplers, 'sampler')} (5%)"
@@ -178,16 +189,14 @@ def _advice(costs: Costs, mode: str, points: Sequence[Prediction], base: Predict
     best = sorted((text for text in gains if gains[text] >= ENOUGH), key=lambda text: -gains[text])
     texts = [f"{text} ({gains[text]:.2f} times as fast)" for text in best[:SHOWN]]
     share = point.learn_s / float(point.round_s[0])
-    learn = (
-        f"  Learning takes {share:.0%} of a round: fewer algo.epochs or a larger "
-        "algo.minibatch_size shorten it, and change what is learned."
-    )
+    learn = f"  Learning takes {share:.0%} of a round"
+    learn += "".join(f": {text} shorten it, and change what is learned" for text in shorter)
     return [
         f"{'In' if mode == 'lock-step' else 'With'} {mode} {bound}: {point.speedup(base)} times as "
         f"fast as one sampler, {point.seconds()} s a round of {point.setup.round_steps:,} steps, "
         f"{point.core_hours:.3g} core-hours for a million steps.",
         f"  Next: {', '.join(texts)}." if texts else "  Next: nothing gains 5%.",
-        *([learn] if share > HALF else []),
+        *([f"{learn}."] if share > HALF else []),
     ]
 
 
@@ -231,9 +240,11 @@ def _figure(
     right.plot([], [], "o", ms=9, mfc="none", color=style.PAPER_GREY, label="more gain nothing")
     ideal = min(max(numbers), max(p.speedup(base).value for mine in modes.values() for p in mine))
     right.plot([1, ideal], [1, ideal], color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
-    measured = False
-    for _, setup, rows in round_model.read_rounds(sweep, warmup):
-        there = (setup.learners, setup.cores, 1) == (first.learners, first.cores, first.machines)
+    measured, machine = False, max(run.cores for run in sweep.runs) or None
+    for run, setup, rows in round_model.read_rounds(sweep, warmup):
+        # A launcher gives a run no more cores than it needs, which is as good as all.
+        cores = setup.cores if run.oversubscribed else machine
+        there = (setup.learners, cores, 1) == (first.learners, first.cores, first.machines)
         if there and (mode := _mode(setup.max_lag)) in looks:
             round_s = mean_interval(first.round_steps * rows["round_s"] / rows["steps"])
             style.point(left, setup.samplers, round_s, looks[mode], hollow=True)

@@ -109,7 +109,8 @@ main = cli.command("published_returns", study, __doc__)
 
 def _panels(sweep: Sweep) -> Panels:
     """The entries of each task and algorithm with an episode that has ended."""
-    named = labels.merged(sweep, groups.axis_of(sweep), sweep.iterations, "return_mean")
+    by = groups.axis_of(sweep)
+    named = labels.merged(sweep, by, sweep.iterations, "return_mean", final=True)
     algorithms = {run.name: str(run.config.get("algo.name", "")) for run in sweep.runs}
     reached: dict[tuple[str, str], list[Entry]] = {}
     for (task, label), names in named.items():

@@ -196,7 +196,7 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
     Runs that learned identically count once. Also returns sentences about what the scores are. Both
     are empty if no episode has ended.
     """
-    named = labels.merged(sweep, by, sweep.iterations, "return_mean")
+    named = labels.merged(sweep, by, sweep.iterations, "return_mean", final=True)
     rows = []
     texts: dict[str, None] = {}
     for task in dict.fromkeys(task for task, _ in named):
@@ -218,7 +218,8 @@ def final_score_table(sweep: Sweep, by: str) -> tuple[pd.DataFrame, list[str]]:
                     texts[f"Column {column}, {task}: {sentences.of_line(label, count)}."] = None
             rows += [row] if len(row) > 3 else []
     table = pd.DataFrame(rows)
-    return sentences.without_lone_line(table) if rows else table, list(texts)
+    several = len({label.text for _, label in named}) > 1
+    return table if several or not rows else table.drop(columns="line"), list(texts)
 
 
 def _provenance(sweep: Sweep) -> pd.DataFrame:

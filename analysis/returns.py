@@ -175,7 +175,10 @@ def _lines(
     if endless.any():
         sweep.note(f"{counted(int(endless.sum()), 'row')} not drawn, as {y} is infinite there")
         frame = frame[~endless]
-    named = labels.groups(sweep, by) if x.endswith("_s") else labels.merged(sweep, by, frame, y)
+    if x.endswith("_s"):
+        named = labels.groups(sweep, by, sweep.learning)
+    else:
+        named = labels.merged(sweep, by, frame, y)
     for (task, label), runs in named.items():
         rows = frame[frame["run"].isin(runs) & frame[y].notna()]
         if empty := [run for run in runs if run not in set(rows["run"])]:
@@ -280,7 +283,7 @@ def curve(
         elif len(some):
             y[here] = some.mean(axis=0)
             low[here], high[here] = stats.mean_bounds(some)
-    low, high = np.clip([low, high], *within)
+    low, high = np.minimum(np.clip(low, *within), y), np.maximum(np.clip(high, *within), y)
     runs = there.sum(axis=0)
     return pd.DataFrame({"x": grid, "y": y, "low": low, "high": high, "runs": runs})
 

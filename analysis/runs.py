@@ -46,7 +46,8 @@ OLD_COLUMNS = dict.fromkeys(("minibatches", "updates", "epochs"), "gradient_step
 NAMES = ("name",)  # keys that say what a run is called and not what it does
 ALWAYS_JOINED = ("seed", "sampler.n")
 UNFINISHED = {
-    "running": "still running, or killed without a message: the rows written so far are used",
+    "running": "still running, or killed without a message: their rows so far are used, but no "
+    "final score counts them, unless no run has ended",
     "interrupted": "interrupted: no learning curve or final score counts them, unless all were",
     "pruned": "pruned by a search: they end before the others",
     "unknown": "without status.json: all their rows are used",
@@ -90,13 +91,12 @@ class Run:
         return int(self.status.get("attempts") or 1)
 
     @property
-    def replacements(self) -> list[Mapping[str, Any]]:
+    def replacements(self) -> list[dict[str, Any]]:
         """The samplers and learners that were replaced, as status.json lists them.
 
         Each has its name under `sampler`, and `round`, `when`, `why` and `exact`.
         """
-        found = self.status.get("replacements")
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        return dicts_of(self.status, "replacements")
 
     @property
     def cores(self) -> int:
@@ -249,6 +249,12 @@ def read_json(path: Path) -> dict[str, Any]:
         for name, value in content.items()
         if value is None or isinstance(value, TYPES.get(name, object))
     }
+
+
+def dicts_of(content: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The JSON objects in a field of a file, which may be missing or damaged."""
+    found = content.get(name)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
@@ -422,21 +428,6 @@ class Sweep:
             frame.insert(0, key, pd.Series(self.values(key)).take(tables.file).to_numpy())
         names = pd.Index([run.name for run in self.runs])
         frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))
-        # A resumed run writes rows again; an iteration's rows begin with the agent's.
-        if name in ("iterations", "timing") and len(frame):
-            number, run = frame["iteration"], frame["run"]
-            first = frame[frame["process"] == "agent"] if name == "timing" else frame
-            starts = (first["iteration"].diff() <= 0) & (first["run"] == first["run"].shift())
-            again = number.where(starts.reindex(frame.index, fill_value=False), np.inf)
-            after = again.groupby(run, observed=True).shift(-1, fill_value=np.inf)[::-1]
-            repeated = number >= after.groupby(run[::-1], observed=True).cummin().sort_index()
-            if repeated.any():
-                runs = listed(list(dict.fromkeys(frame.loc[repeated, "run"].astype(str))))
-                self.note(
-                    f"{counted(int(repeated.sum()), 'row')} of {name}.csv written again after a "
-                    f"resume (runs {runs}): the last writing counts"
-                )
-                frame = frame[~repeated].reset_index(drop=True)
         return self._frames.setdefault(name, frame)
 
     @cached_property
@@ -449,6 +440,11 @@ class Sweep:
     def learning(self) -> list[Run]:
         """The runs that learning curves count: not interrupted ones, unless all were."""
         return [run for run in self.runs if run.state != "interrupted"] or self.runs
+
+    @property
+    def scored(self) -> list[Run]:
+        """The runs that final scores count: those of `learning` without running ones, or all."""
+        return [run for run in self.learning if run.state != "running"] or self.learning
 
     @property
     def info(self) -> list[str]:
@@ -525,17 +521,20 @@ def load(*paths: str | Path) -> Sweep:
     notes: list[str] = []
     known: set[Path] = set()
     for root in roots:
-        jobs: Any = []  # those of the launcher's manifest that have a directory
+        manifest: dict[str, Any] = {}  # of the launcher
         try:
-            jobs = read_json(root / "manifest.json").get("jobs")
+            manifest = read_json(root / "manifest.json")
         except DamagedError as error:
             notes.append(f"Not used: {root / 'manifest.json'}, as {error}")
-        jobs = jobs if isinstance(jobs, list) else []
-        jobs = [job for job in jobs if isinstance(job, dict) and "directory" in job]
+        jobs = [job for job in dicts_of(manifest, "jobs") if "directory" in job]
+        # A later launch has other blocks: the machine may have had another speed.
+        launches = enumerate(dicts_of(manifest, "launches"))
+        last = {num: i for i, launch in launches for num in launch.get("order") or ()}
         blocks: dict[Path, str] = {}
         for job in jobs:
             if job.get("block") not in (None, ""):
-                blocks[root / str(job["directory"])] = f"{root} {job['block']}"
+                block = f"{root} {last.get(job.get('num'), 0)} {job['block']}"
+                blocks[root / str(job["directory"])] = block
         if missing := [d for job in jobs if not is_run(root / (d := str(job["directory"])))]:
             notes.append(f"{len(missing)} of {len(jobs)} jobs not started yet: {listed(missing)}")
         for path in find_runs(root):

@@ -1,11 +1,11 @@
-"""Draws the speedup, the ideal and Amdahl's law against the number of samplers.
+"""Draws the speedup, the ideal and Amdahl's law against the number of samplers, or of learners.
 
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
-steps and without the warm-up iterations. If the launcher ran the sweep in blocks, ratios are taken
-within each block. Each task has a panel. With --end-to-end another panel shows which parts of a
-round are divided by samplers and learners in lock-step, t(N, L) = serial + collect / N + learn / L;
-for numbers of processes that were not run, see `walle plan`. Intervals are 95% intervals over seeds
-or blocks.
+steps and without the warm-up iterations; for learners, seconds of learning. If the launcher ran the
+sweep in blocks, ratios are taken within each block. Each task has a panel. With --end-to-end
+another panel shows which parts of a round are divided by samplers and learners in lock-step,
+t(N, L) = serial + collect / N + learn / L; for numbers of processes that were not run, see
+`walle plan`. Intervals are 95% intervals over seeds or blocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from walle.analysis.runs import BadInputError, Sweep
 from walle.analysis.writing import cli, sentences
 from walle.analysis.writing.format import listed
 
-COLLECTION, END_TO_END = "collection", "end to end"
+COLLECTION, LEARNING, END_TO_END = "collection", "learning", "end to end"
 BEYOND = (0, (4, 3))  # dashes of a law beyond the points that it was fitted to
 PARTS = ("serial", "divided by samplers", "divided by learners")
 PART_COLORS = (style.COLORS[3], style.COLORS[4], style.COLORS[5])  # seldom used by lines
@@ -72,24 +72,25 @@ def study(
     fit_all: bool = False,
     compiling: bool = False,
 ) -> cli.Study:
-    """Speedup of collection and, when asked, of whole iterations and of the time to a return.
+    """Speedup of collection or learning and, when asked, of whole iterations or time to a return.
 
     With whole iterations, the parts of a round that samplers and learners divide are fitted too.
     """
     by = groups.numeric_axis(sweep, by)
     iterations = wall_clock.iterations_after_warmup(sweep, warmup)
-    collection = wall_clock.measure_seconds(sweep, iterations, "collect_s", by)
+    of, column = (LEARNING, "learn_s") if by == "learner.n" else (COLLECTION, "collect_s")
+    work = wall_clock.measure_seconds(sweep, iterations, column, by)
     whole = wall_clock.measure_seconds(sweep, iterations, "iteration_s", by)
-    cells = {COLLECTION: collection}
+    cells = {of: work}
     rounds: list[laws.RoundFit] = []
     if end_to_end:
         cells[END_TO_END] = whole
         rounds = laws.fit_rounds(sweep, iterations, fit_all=fit_all)
-    notes = sentences.sample(warmup, collection)
-    texts = sentences.few_repeats(collection)
-    texts += sentences.seconds(sweep, iterations, by)
-    texts += sentences.also_differ(sweep, by) + sentences.throughput(sweep, collection)
-    texts += sentences.few_lanes(sweep, by)
+    notes = sentences.sample(warmup, work)
+    texts = sentences.few_repeats(work)
+    texts += sentences.seconds(sweep, iterations, by) + sentences.also_differ(sweep, by)
+    if of == COLLECTION:
+        texts += sentences.throughput(sweep, work) + sentences.few_lanes(sweep, by)
     if time_to_return is not None:
         reached, missing = _all_reached(sweep, time_to_return, by, compiling=compiling)
         texts += missing
@@ -101,36 +102,38 @@ def study(
         name: {line: speedups(x) for line, x in groups.lines(mine).items() if len(x) > 1}
         for name, mine in cells.items()
     }
-    if not points[COLLECTION]:
-        if not collection:
-            raise BadInputError("no run has a value in the column collect_s")
-        values = listed(sorted({f"{cell.by}" for cell in collection}))
+    if not points[of]:
+        if not work:
+            raise BadInputError(f"no run has a value in the column {column}")
+        values = listed(sorted({f"{cell.by}" for cell in work}))
         others = listed(groups.line_keys(sweep, by))
         text = f"a speedup needs runs that differ in {by}, but these have {by}={values}"
         raise BadInputError(f"{text}: what varies is {others}" if others else text)
-    for line, group in groups.lines(collection).items():
+    for line, group in groups.lines(work).items():
         if len(group) == 1:
             texts.append(f"No speedup of {line}, as all its runs have {by}={group[0].by}.")
-    for line, mine in points[COLLECTION].items():
+    for line, mine in points[of].items():
         if (base := mine[0].base) != 1:
             text = f"No usable run at {by}=1: the speedup is over {by}={base:g}, "
             texts.append(sentences.for_line(line, f"{text}and the ideal is n/{base:g}."))
     learning = groups.lines(wall_clock.measure_seconds(sweep, iterations, "learn_s", by))
     unit, answers = wall_clock.unit_of(sweep).words, []
     round_s = {cell.key: cell.mean for cell in whole}
-    for line, mine in points[COLLECTION].items():
+    for line, mine in points[of].items():
         inside = [point for point in mine[1:] if not point.cell.oversubscribed]
-        top, name = (inside or mine)[-1], style.AXIS_NAMES.get(by, by)
-        text = f"{top.n:g} {name} collect {top.speedup} times as fast as {top.base:g}"
+        top = (inside or mine)[-1]
+        does = f"{style.AXIS_NAMES.get(by, by)} {'learn' if of == LEARNING else 'collect'}"
+        text = f"{top.n:g} {does} {top.speedup} times as fast as {top.base:g}"
         share = [c.mean / round_s[c.key] for c in learning.get(line, []) if c.by == top.n]
         text += "".join(f"; learning now takes {x:.0%} of a round" for x in share)
         answers.append(sentences.for_line(line, f"{text}."))
         chosen = laws.within_cores([point.cell for point in mine], fit_all=fit_all)
         fitted = {cell.by for cell in chosen}
         learn = [cell.mean for cell in learning.get(line, []) if cell.by in fitted]
-        if sentences.throughput(sweep, chosen):  # collection waits for learning already
+        if of == LEARNING or sentences.throughput(sweep, chosen):  # which waits for learning
             learn = []
-        about = laws.describe(chosen, float(np.mean(learn)) if learn else None, unit)
+        learn_s = float(np.mean(learn)) if learn else None
+        about = laws.describe(chosen, learn_s, unit, does)
         texts += [sentences.for_line(line, text) for text in about]
         if about and any(cell.oversubscribed for cell in chosen):
             text = "The fit uses points with more busy processes than cores."

@@ -50,9 +50,7 @@ def study(sweep: Sweep, *, by: str | None = None, warmup: int = 1) -> cli.Study:
         _draw(area, parts, bars, stacked=panel != BUSY)
         area.set_title("busy, of the iteration" if panel == BUSY else panel)
         area.set_xlabel("share of time (%)")
-    leaf = by.split(".")[-1]
-    named = "" if leaf in groups.NAMING_LEAVES else f"{leaf} "
-    names = [joined((line, f"{named}{value}")) for line, value in bars]
+    names = [joined((line, groups.value_text(by, value))) for line, value in bars]
     axes[0].set_yticks(range(len(bars)), names)
     axes[0].set_ylim(len(bars) - 0.5, -0.5)
     style.legend(figure)

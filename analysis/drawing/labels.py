@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from walle.analysis.drawing import style
-from walle.analysis.measuring.comparisons import WORKERS
-from walle.analysis.measuring.groups import NAMING_LEAVES, Cell, design, lines, require
+from walle.analysis.measuring.groups import Cell, design, lines, require, value_text
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import Run, Scalar, Sweep
 from walle.analysis.writing.format import joined
@@ -24,7 +23,7 @@ COLUMNS = {
 }
 
 BASELINE = "baseline"
-NUMBER = re.compile(rf"({'|'.join(key.split('.')[-1] for key in WORKERS)})( =)? \d+")
+NUMBER = re.compile(r"(learner\.)?n( =)? \d+")  # of samplers or learners
 
 
 class Label(NamedTuple):
@@ -54,20 +53,14 @@ def of_runs(sweep: Sweep, by: str) -> dict[str, Label]:
     varies = len(set(sweep.values(by))) > 1
     found = {}
     for run, value, line, _ in design(sweep, by).itertuples(index=False):
-        own = of_value(by, value) if varies and str(value) != tasks[run] else ""
+        own = value_text(by, value, " = ") if varies and str(value) != tasks[run] else ""
         found[run] = Label(own, without_task(line, tasks[run]))
     return found
 
 
-def of_value(key: str, value: Scalar) -> str:
-    """`n = 1`, but only `ppo` if the key's last part is `name` or `id`, or the key is `sweep`."""
-    leaf = key.split(".")[-1]
-    return str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{leaf} = {value}"
-
-
-def groups(sweep: Sweep, by: str | None) -> Groups:
+def groups(sweep: Sweep, by: str | None, runs: Iterable[Run]) -> Groups:
     """The names of the runs of each line, by task and label; `by` is None for a baseline."""
-    tasks = {run.name: task_of(run) for run in sweep.learning}
+    tasks = {run.name: task_of(run) for run in runs}
     found: Groups = {}
     for run, label in of_runs(sweep, by or "seed").items():
         if run not in tasks:
@@ -77,14 +70,19 @@ def groups(sweep: Sweep, by: str | None) -> Groups:
     return found
 
 
-def merged(sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str) -> Groups:
-    """Like `groups`, but merges groups of a task that learnt the same, with one run per seed."""
-    separate = groups(sweep, by)
+def merged(
+    sweep: Sweep, by: str | None, frame: pd.DataFrame, y: str, *, final: bool = False
+) -> Groups:
+    """Like `groups`, but merges groups of a task that learnt the same, with one run per seed.
+
+    For `final` scores, running runs are left out, and runs of different lengths are not the same.
+    """
+    separate = groups(sweep, by, sweep.scored if final else sweep.learning)
     once: Groups = {}
     for task in dict.fromkeys(task for task, _ in separate):
         mine = {label.text: (label, runs) for (of, label), runs in separate.items() if of == task}
         runs_of = {text: runs for text, (_, runs) in mine.items()}
-        for texts in learnt_alike(sweep, frame, ["env_steps", y], runs_of):
+        for texts in learnt_alike(sweep, frame, ["env_steps", y], runs_of, whole=final):
             label, runs = mine[texts[0]]
             if len(texts) > 1:
                 label = Label(one_text(texts, list(mine)), same=tuple(texts))
@@ -127,7 +125,12 @@ def of_column(file: str, column: str) -> str:
 
 
 def learnt_alike(
-    sweep: Sweep, frame: pd.DataFrame, columns: list[str], runs_of: Mapping[str, Iterable[str]]
+    sweep: Sweep,
+    frame: pd.DataFrame,
+    columns: list[str],
+    runs_of: Mapping[str, Iterable[str]],
+    *,
+    whole: bool = False,
 ) -> list[list[str]]:
     """The labels, grouped if their runs have equal values in `columns` for each task and seed."""
     require(frame, *columns)
@@ -139,16 +142,20 @@ def learnt_alike(
             if run in rows:
                 number = sum(key[:-1] == known[run] for key in mine)
                 mine[*known[run], number] = rows[run][columns].to_numpy(float)
-    return identical_groups(series)
+    return identical_groups(series, whole=whole)
 
 
-def identical_groups(learnt: Mapping[str, Mapping[Any, FloatArray]]) -> list[list[str]]:
+def identical_groups(
+    learnt: Mapping[str, Mapping[Any, FloatArray]], *, whole: bool = False
+) -> list[list[str]]:
     """The labels of `learnt`, grouped if their runs learnt the same at every seed they share."""
 
     def alike(mine: Mapping[Any, FloatArray], group: list[str]) -> bool:
-        # Compared as far as the shorter one goes. With the same seed the first row is the same,
-        # whatever is learnt from it.
+        # Compared as far as the shorter one goes, unless `whole`. With the same seed the first row
+        # is the same, whatever is learnt from it.
         pairs = [(mine[s], learnt[o][s]) for o in group for s in mine if s in learnt[o]]
+        if whole and any(len(a) != len(b) for a, b in pairs):
+            return False
         cut = [(a[: len(b)], b[: len(a)]) for a, b in pairs]
         same = all(len(a) and np.array_equal(a, b, equal_nan=True) for a, b in cut)
         return same and any(np.isfinite(a[1:]).all(axis=1).any() for a, _ in cut)

@@ -49,6 +49,8 @@ SECTIONS = {
 }
 LEGEND_HANDLE_INCHES = 0.42
 LEGEND_LETTER_INCHES = 0.052
+LEGEND_ROWS, LEGEND_ROW_INCHES = 3, 0.15  # the rows for which a figure has room; each further row
+TITLE_LETTER_INCHES = 0.07
 AXIS_NAMES = {"sampler.n": "samplers", "learner.n": "learners", "batch_size": "steps per round"}
 PAPER_GREY, IDEAL_GREY = "#6b6b6b", "#9a9a9a"
 INK = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
@@ -155,7 +157,7 @@ def resize(figure: Figure, width: float = COLUMN_INCHES) -> None:
     place = panels[0].get_subplotspec()
     rows, most = place.get_geometry()[:2] if place else (1, 1)
     columns = min(most, max(1, int(width / PANEL_INCHES)))
-    height = figure.get_figheight() / rows
+    height = (figure.get_figheight() - _legend_inches(figure)) / rows
     if columns < most:
         rows = -(-len(panels) // columns)
         grid = GridSpec(rows, columns, figure=figure)
@@ -199,7 +201,8 @@ def finish(figure: Figure, title: str | None) -> None:
     for axes in figure.axes:
         _cut_intervals(axes)
     if title:
-        figure.suptitle(title, fontsize=9)
+        width = int(figure.get_figwidth() / TITLE_LETTER_INCHES)
+        figure.suptitle(fill(title, width), fontsize=9)
 
 
 def legend(figure: Figure) -> None:
@@ -219,6 +222,15 @@ def legend(figure: Figure) -> None:
     columns = min(len(found), max(1, int(figure.get_figwidth() / entry)))
     figure.legend(list(found.values()), list(found), loc="outside lower center", ncols=columns)
     _wrap(figure)
+    figure.set_figheight(figure.get_figheight() + _legend_inches(figure))
+
+
+def _legend_inches(figure: Figure) -> float:
+    """By how much a legend of many rows makes a figure higher, as the panels keep their height."""
+    legends: list[Any] = figure.legends
+    lines = [sum(t.get_text().count("\n") + 1 for t in of.get_texts()) for of in legends]
+    rows: int = sum(-(-n // of._ncols) for n, of in zip(lines, legends, strict=True))
+    return LEGEND_ROW_INCHES * max(0, rows - LEGEND_ROWS)
 
 
 def _wrap(figure: Figure) -> None:
@@ -332,7 +344,8 @@ def compact_axis(axes: Axes) -> None:
     """Writes large numbers on the x axis as 200k and 1M."""
     from matplotlib.ticker import EngFormatter
 
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if axes.dataLim.x1 >= 1000:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.02)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 
 from walle.analysis.measuring import stats
 from walle.analysis.measuring.groups import (
-    NAMING_LEAVES,
     line_keys,
     measure,
     resolve_key,
     share_spread,
     sort_key,
+    value_text,
 )
 from walle.analysis.measuring.stats import Estimate, Interval, Sides
 from walle.analysis.measuring.wall_clock import iterations_after_warmup, seconds_per_run, unit_of
@@ -177,11 +177,7 @@ def _pairing(settings: Mapping[str, Scalar], a: list[Run], b: list[Run]) -> Pair
 
 
 def _label(config: Mapping[str, Scalar], keys: list[str]) -> str:
-    parts = []
-    for key in keys:
-        leaf, value = key.split(".")[-1], config.get(key, "null")
-        parts.append(str(value) if leaf in NAMING_LEAVES else f"{leaf} {value}")
-    return ", ".join(parts)
+    return ", ".join(value_text(key, config.get(key, "null")) for key in keys)
 
 
 class Quantity(NamedTuple):
@@ -276,9 +272,14 @@ def compare_speeds(
 ) -> list[Comparison]:
     """Compares environment steps per second: of whole iterations, of collecting and of learning.
 
-    Seconds, blocks and spread are treated as in speedups.
+    Seconds, blocks and spread are treated as in speedups. Without any iteration after the warm-up
+    there is nothing to compare, which is noted.
     """
-    frame, unit = iterations_after_warmup(sweep, warmup), unit_of(sweep).steps
+    try:
+        frame, unit = iterations_after_warmup(sweep, warmup), unit_of(sweep).steps
+    except BadInputError as error:
+        sweep.note(f"No speeds are compared: {error}")
+        return []
     comparisons = []
     for column, name in SPEEDS.items():
         seconds = seconds_per_run(sweep, frame, column)

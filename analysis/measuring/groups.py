@@ -48,14 +48,13 @@ def resolve_key(sweep: Sweep, key: str) -> str:
 def numeric_axis(sweep: Sweep, key: str | None) -> str:
     """The full configuration key of an axis of numbers above zero, by default one that varies.
 
-    Without `key` it is `sampler.n` if this varies or no number does.
+    Without `key` it is `learner.n` if this varies and `sampler.n` does not, else `sampler.n`.
 
     Raises BadInputError if the key does not exist, or a value is not such a number.
     """
     if key is None:
-        candidates = ("sampler.n", "learner.n", *line_keys(sweep, ""))
-        varying = [k for k in candidates if k in sweep.varying]
-        return next((k for k in varying if all(map(is_positive, sweep.values(k)))), "sampler.n")
+        learners = "learner.n" in sweep.varying and "sampler.n" not in sweep.varying
+        return "learner.n" if learners else "sampler.n"
     by = resolve_key(sweep, key)
     odd = [value for value in sweep.values(by) if not is_positive(value)]
     if odd:
@@ -115,15 +114,19 @@ def design(sweep: Sweep, by: str, *known: str) -> pd.DataFrame:
     keys = line_keys(sweep, by, *known)
     rows = []
     for run in sweep.runs:
-        parts = []
-        for key in keys:
-            leaf, value = key.split(".")[-1], run.config.get(key, "null")
-            name = key if key == "learner.n" else leaf  # `n` alone is the number of samplers
-            parts.append(str(value) if leaf in (*NAMING_LEAVES, "sweep") else f"{name} {value}")
+        parts = [value_text(key, run.config.get(key, "null")) for key in keys]
         seed = run.config.get("seed", "")
         rows.append((run.name, run.config.get(by, "null"), ", ".join(parts), seed))
     rows.sort(key=lambda row: (row[2], sort_key(row[1])))
     return pd.DataFrame(rows, columns=["run", "by", "line", "seed"])
+
+
+def value_text(key: str, value: Scalar, sign: str = " ") -> str:
+    """`n 1`, but only `ppo` if the key's last part is `name` or `id`, or the key is `sweep`."""
+    leaf = key.split(".")[-1]
+    if leaf in (*NAMING_LEAVES, "sweep"):
+        return str(value)
+    return f"{key if key == 'learner.n' else leaf}{sign}{value}"  # `n` is the number of samplers
 
 
 def is_positive(value: Scalar) -> bool:

@@ -196,7 +196,9 @@ def fit_law_of(cells: list[Cell], *, coherence: bool = False) -> Fit[Law] | None
     return fit_cells(cells, lambda seconds: fit_law(n, seconds, coherence=coherence))
 
 
-def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> list[str]:
+def describe(
+    cells: list[Cell], learn_s: float | None, unit: str = "round", work: str = "samplers collect"
+) -> list[str]:
     """Sentences: the fits of both laws, and where learning becomes the bottleneck; or none."""
     amdahl, usl = fit_law_of(cells), fit_law_of(cells, coherence=True)
     if amdahl is None or len(cells) < FEWEST:
@@ -218,7 +220,7 @@ def describe(cells: list[Cell], learn_s: float | None, unit: str = "round") -> l
             f"Universal scalability law: contention {contention}, coherence {coherence}; {peak}."
         )
     if law.serial >= 1:
-        text = "more samplers collect no faster here, so the serial fraction is at its bound"
+        text = f"more {work} no faster here, so the serial fraction is at its bound"
         return [f"{points}: {text}, {serial}, and no law is drawn.", *universal]
     limit = "no limit in sight"
     if law.serial > 0:
@@ -311,7 +313,7 @@ def describe_rounds(fit: RoundFit, unit: str) -> list[str]:
         for i in range(3)
     )
     divided = [f"{collect} are divided by the samplers"] * varied[0]
-    divided += [f"{learn} by the learners"] * varied[1]
+    divided += [f"{learn} {'' if divided else 'are divided '}by the learners"] * varied[1]
     rest = [f"{serial} are serial"]
     if parts.serial:
         rest.append(f"at most {sum(parts) / parts.serial:.3g}x")

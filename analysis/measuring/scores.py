@@ -13,6 +13,7 @@ import pandas as pd
 
 from walle.analysis.measuring.stats import FloatArray
 from walle.analysis.runs import BadInputError, Run, Sweep
+from walle.analysis.writing.format import counted
 
 TRAINING = "training_return"  # the column that `with_training` adds
 PARTS = 10  # a window is one of so many parts of a run
@@ -114,13 +115,16 @@ def final_scores(
 ) -> dict[str, Scores]:
     """The final scores of the runs of each task: evaluations if all have them, else training.
 
-    Raises BadInputError if `evaluations` are asked for, and a run has none.
+    Raises BadInputError if `evaluations` are asked for, and a run has none at its task's end.
     """
     ends = {task: found for task, of in tasks.items() if (found := at_end(sweep, of)) is not None}
     if evaluations and len(ends) < len(tasks):
-        raise BadInputError(
-            "not every run has an evaluation at the end; compare returns in training instead"
-        )
+        there = {*sweep.evaluations["run"]}
+        lacking = sum(name not in there for names in tasks.values() for name in names)
+        reason = "the last evaluations of runs are after different steps"
+        if lacking:
+            reason = f"{counted(lacking, 'run')} without an evaluation"
+        raise BadInputError(f"{reason}; compare returns in training instead")
     if evaluations is not False and len(ends) == len(tasks):
         return ends
     return {task: training(sweep, names) for task, names in tasks.items()}
@@ -145,11 +149,13 @@ def first_reached(iterations: pd.DataFrame, target: float) -> dict[str, FloatArr
 def possible_returns(runs: Iterable[Run]) -> Ends:
     """The least and the greatest return of an episode of the runs, if the task is known.
 
-    A task with arguments or a time limit of its own has other rewards or lengths than the table's.
+    A task with arguments, wrappers or a time limit of its own may have other rewards or lengths
+    than the table's.
     """
     ends = []
     for run in runs:
         changed = any(key.startswith("env.kwargs.") for key in run.config)
+        changed = changed or run.config.get("env.wrappers", "[]") not in ("[]", "null")
         limited = run.config.get("env.episode_limit", "null") != "null"
         task = str(run.config.get("env.id", ""))
         ends.append(ANY if changed or limited else returns_by_task().get(task, ANY))

@@ -69,10 +69,18 @@ def starts(sweep: Sweep) -> pd.Series[int]:
 def counted_rows(sweep: Sweep, warmup: int) -> pd.Series[bool]:
     """[rows of sweep.iterations] false for the first `warmup` after each start or resumption.
 
+    A warm-up includes the iterations before a run's first update, which take less time than others.
     Of a run that was resumed with other processes only the rows since its last start count.
     """
     run, number = sweep.iterations["run"], starts(sweep)
     counted = sweep.iterations.groupby([run, number], observed=True).cumcount() >= warmup
+    if warmup and "gradient_steps" in sweep.iterations:
+        updates = sweep.iterations["gradient_steps"].gt(0).groupby(run, observed=True)
+        before = updates.transform("any") & ~updates.cummax()
+        if (counted & before).any():
+            names = listed([*dict.fromkeys(run[counted & before].astype(str))])
+            sweep.note(f"Iterations before the first update belong to the warm-up: {names}")
+        counted &= ~before
     changed = [each.name for each in sweep.runs if _changed(each)]
     if changed:
         last = number.groupby(run, observed=True).transform("max")

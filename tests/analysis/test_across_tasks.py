@@ -52,7 +52,7 @@ def test_a_task_without_a_finished_episode(tmp_path: Path) -> None:
     (root / "2" / "episodes.csv").unlink()  # n=1 of the second task
     sweep = load(root)
     assert across_tasks.study(sweep).table["sampler.n"].tolist() == ["2"]
-    assert sweep.notes == ["Not drawn, as too few episodes of a task have ended: sampler.n=1"]
+    assert sweep.notes == ["Not drawn, as it has no final return of B-v0: sampler.n=1"]
     (root / "3" / "episodes.csv").unlink()
     with pytest.raises(BadInputError, match=r"too few episodes have ended for returns of"):
         across_tasks.study(load(root))

@@ -155,3 +155,12 @@ def test_every_range_of_speedups_can_be_read_from_the_axis(run: Path, samplers: 
     for axes in plan.study(load(run), samplers=samplers, lag=[0], cores=2048).figure.axes:
         low, high = axes.get_ylim()
         assert sum(low <= tick <= high for tick in axes.get_yticks()) >= 2
+
+
+def test_jobs_pinned_to_what_they_need_do_not_make_a_small_machine(tmp_path: Path) -> None:
+    jobs = [Job(n=n, cores=n, seed=seed) for n in (1, 2) for seed in (0, 1)]
+    study = plan.study(load(write_sweep(tmp_path / "s", jobs)), samplers=[1, 2], lag=[0])
+    assert any("1 machine of 2 cores" in said for said in study.sentences)
+    left = study.figure.axes[0]
+    places = [line.get_xdata() for line in left.get_lines() if line.get_marker() == "o"]
+    assert {float(x[0]) for x in places if len(x)} == {1, 2}

@@ -220,6 +220,42 @@ def test_a_run_without_a_score_is_said(tmp_path: Path) -> None:
     assert "Column training, HalfCheetah-v5: 2 of 3 runs have a value." in texts
 
 
+def test_a_running_run_changes_no_final_score(tmp_path: Path) -> None:
+    sizes = {"batch_size": 100, "iterations": 40}, {"batch_size": 200, "iterations": 20}
+    jobs = [Job(**size, seed=seed) for size in sizes for seed in range(2)]
+    root = write_sweep(tmp_path / "s", [*jobs, Job(**sizes[1], seed=2, state="running")])
+    keep_rows(root / "4", 5)
+    table, _ = report.final_score_table(load(root), "batch_size")
+    assert table["seeds"].tolist() == [2, 2]
+    assert table["evaluation"].notna().all()
+    status = json.loads((root / "0/status.json").read_text()) | {"state": "running"}
+    for i in range(4):
+        (root / f"{i}/status.json").write_text(json.dumps(status))
+    assert report.final_score_table(load(root), "batch_size")[0]["seeds"].tolist() == [2, 3]
+
+
+def test_a_lone_score_is_named_if_another_line_has_none(tmp_path: Path) -> None:
+    jobs = [Job(batch_size=size, seed=seed) for size in (100, 200) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for i in (2, 3):
+        (root / f"{i}/eval.csv").unlink()
+        (root / f"{i}/episodes.csv").write_text("env_steps,lane,return\n")
+    table, _ = report.final_score_table(load(root), "batch_size")
+    assert table["line"].tolist() == ["batch_size = 100"]
+
+
+def test_runs_of_different_lengths_have_scores_of_their_own(tmp_path: Path) -> None:
+    jobs = [Job(n=n, seed=s) for n in (1, 2) for s in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for i in (2, 3):  # learnt the same, on other numbers of samplers, and shorter
+        for file in ("iterations", "episodes", "eval"):
+            shutil.copy(root / str(i - 2) / f"{file}.csv", root / str(i) / f"{file}.csv")
+    assert report.final_score_table(load(root), "sampler.n")[0]["seeds"].tolist() == [2]
+    for i in (2, 3):
+        keep_rows(root / str(i), 15)
+    assert report.final_score_table(load(root), "sampler.n")[0]["seeds"].tolist() == [2, 2]
+
+
 @pytest.mark.slow
 def test_no_sentence_stands_twice(speedup_page: Path, lag_page: Path) -> None:
     for page in (speedup_page, lag_page):

@@ -336,6 +336,8 @@ def test_a_band_ends_where_values_are_impossible() -> None:
     found = curve(grid, values, within=possible_values("lag_mean"))
     assert (found.low == 0).all()
     assert found.high.min() > 3
+    beyond = curve(grid, values, within=(-1.0, 0.5))
+    assert (beyond.high == beyond.y).all()  # not below its own line
 
 
 def test_the_values_that_columns_can_have() -> None:

@@ -214,37 +214,13 @@ def test_a_table_cut_in_mid_row_is_said(tmp_path: Path) -> None:
     assert "1 broken row of iterations.csv left out (runs 1)" in sweep.notes[0]
 
 
-def test_rows_written_again_after_a_resume_count_once(tmp_path: Path) -> None:
-    root = write_sweep(tmp_path / "sweep", [Job()])
-    path = root / "0" / "iterations.csv"
-    lines = path.read_text().splitlines(keepends=True)
-    again = [line.replace(line.split(",")[3], "999.0", 1) for line in lines[-2:]]
-    path.write_text("".join(lines + again))
-    sweep = load(root)
-    assert len(sweep.iterations) == 30
-    assert sweep.iterations["wall_s"].tolist()[-2:] == [999.0, 999.0]
-    assert "2 rows of iterations.csv written again" in sweep.notes[0]
-    path.write_text("".join([*lines, lines[-1]]))
-    assert len(load(root).iterations) == 30
-
-
 def test_two_rollouts_of_a_sampler_in_a_round_are_two_rows(tmp_path: Path) -> None:
-    """So it is with free-running samplers; rows that were written again are older ones."""
+    """So it is with free-running samplers."""
     root = write_sweep(tmp_path / "sweep", [Job(iterations=3)])
     path = root / "0" / "timing.csv"
     lines = path.read_text().splitlines(keepends=True)
     twice = [line for line in lines for _ in range(1 + line.startswith("sampler-0"))]
     path.write_text("".join(twice))
-    sweep = load(root)
-    assert len(sweep.timing) == len(twice) - 1
-    assert not any("written again" in note for note in sweep.notes)
-    last = [line for line in twice[1:] if line.split(",")[1] in ("2", "3")]
-    path.write_text("".join(twice + last))
-    sweep = load(root)
-    assert len(sweep.timing) == len(twice) - 1
-    assert f"{len(last)} rows of timing.csv written again" in " ".join(sweep.notes)
-    last = [line for line in twice[1:] if line.split(",")[1] == "3"]
-    path.write_text("".join(twice + last))
     assert len(load(root).timing) == len(twice) - 1
 
 
@@ -295,3 +271,15 @@ def test_the_fingerprint_is_that_of_the_run_files(tmp_path: Path) -> None:
     assert fingerprint(load(root).runs) == hashlib.sha256(whole).hexdigest()[:12]
     files[1].write_bytes(files[1].read_bytes() + b"\n")
     assert fingerprint(load(root).runs) == hashlib.sha256(whole + b"\n").hexdigest()[:12]
+
+
+def test_blocks_of_another_launch_are_others(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(n=n) for n in (1, 2, 4)])
+    manifest = {
+        "jobs": [{"num": i, "directory": str(i), "block": 0} for i in range(3)],
+        "launches": [{"order": [0, 1]}, {"order": [1, 2]}, {"order": None}, "damaged"],
+    }
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    first, again, last = (run.block for run in load(root).runs)
+    assert first != again
+    assert again == last

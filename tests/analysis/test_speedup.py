@@ -193,3 +193,11 @@ def test_the_base_is_one_without_doubt(speedup_sweep: Path) -> None:
     assert points[1].speedup.value == 1
     assert points[1].speedup.low < 1 / 3
     assert points[1].speedup.high > 3
+
+
+def test_learners_learn_faster(tmp_path: Path) -> None:
+    jobs = [Job(learners=n, seed=seed) for n in (1, 2) for seed in (0, 1, 2)]
+    study = speedup.study(load(write_sweep(tmp_path / "s", jobs)), end_to_end=True)
+    assert study.sentences[0].startswith("2 learners learn 2")
+    assert not any("collect" in said and "faster" in said for said in study.sentences)
+    assert study.figure.axes[0].get_ylabel() == "learning speedup"

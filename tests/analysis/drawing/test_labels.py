@@ -81,6 +81,11 @@ def test_of_copies_the_completed_or_else_the_longest_stays(
     assert [run.name for run in sweep.runs] == ["1", "2"]
 
 
+def test_numbers_of_samplers_and_learners_are_dropped_where_they_change_nothing() -> None:
+    every = [f"n = {n}, learner.n {k}, a2c" for n in (1, 2) for k in (1, 2)]
+    assert labels.one_text(every, [*every, "n = 1, learner.n 1, ppo"]) == "a2c"
+
+
 def test_what_learnt_the_same_by_hand() -> None:
     a, b = np.array([[1.0, np.nan], [2.0, 5.0]]), np.array([[1.0, np.nan], [2.0, 6.0]])
     learnt = {
@@ -91,6 +96,8 @@ def test_what_learnt_the_same_by_hand() -> None:
         "n = 16": {1: b},
     }
     assert identical_groups(learnt) == [["n = 1", "n = 2", "n = 16"], ["n = 4"], ["n = 8"]]
+    whole = identical_groups(learnt, whole=True)
+    assert whole == [["n = 1", "n = 16"], ["n = 2"], ["n = 4"], ["n = 8"]]
     assert identical_label(["n = 1"]) == "n = 1"
     assert identical_label(["n = 1", "n = 2"]) == "n = 1; n = 2, identical"
     assert identical_label(["1", "2", "4", "8"]) == "1; …; 8, identical"

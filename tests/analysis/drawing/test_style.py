@@ -83,6 +83,40 @@ def test_wide_entries_of_a_legend_are_broken_into_lines() -> None:
     assert texts == [f"Another {label} and more", label]
 
 
+def test_a_legend_of_many_rows_leaves_the_panels_their_height() -> None:
+    def height_of_axes(entries: int) -> float:
+        figure, (axes,) = style.panels(1, height=2.5)
+        for i in range(entries):
+            axes.plot(
+                [0, 1], label=f"learning_rate = {i}e-4, minibatch_size 64, entropy_weight 0.01"
+            )
+        style.legend(figure)
+        style.finish(figure, "A title of many words " * 6)
+        style.resize(figure)
+        figure.canvas.draw()
+        title = figure._suptitle.get_window_extent()  # type: ignore[attr-defined]
+        assert title.x0 >= 0
+        assert title.x1 <= figure.bbox.width
+        return float(axes.bbox.height)
+
+    with style.paper():
+        assert height_of_axes(12) > 0.8 * height_of_axes(3)
+
+
+def test_small_numbers_on_a_compact_axis_are_written_out() -> None:
+    with style.paper():
+        _, (small, large) = style.panels(2, height=2.5)
+        for axes, most in ((small, 0.8), (large, 2e6)):
+            axes.plot([0, most], [0, 1])
+            style.compact_axis(axes)
+        texts = [
+            axes.xaxis.get_major_formatter()(most / 2)
+            for axes, most in ((small, 0.8), (large, 2e6))
+        ]
+    assert texts[1] == "1M"
+    assert "m" not in texts[0]
+
+
 def test_a_logarithmic_axis_has_no_formulas() -> None:
     with style.paper():
         figure, (axes,) = style.panels(1, height=2.5)

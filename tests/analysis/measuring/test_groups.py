@@ -315,11 +315,13 @@ def test_keys_that_change_together_are_told(tmp_path: Path) -> None:
     assert sentences.also_differ(same, "sampler.n") == []
 
 
-def test_the_default_axis_of_a_speedup_is_a_number_that_varies(tmp_path: Path) -> None:
+def test_the_default_axis_of_a_speedup_is_a_number_of_workers(tmp_path: Path) -> None:
     jobs = [Job(algo=algo, batch_size=size) for algo, size in PAIRS]
     sweep = load(write_sweep(tmp_path / "s", jobs))
     assert numeric_axis(sweep, None) == "sampler.n"  # the only line key is the algorithm
     with pytest.raises(BadInputError, match=r"have sampler.n=1.*: what varies is algo.name"):
         speedup.study(sweep)
     sizes = load(write_sweep(tmp_path / "t", [Job(batch_size=size) for size in (100, 200)]))
-    assert numeric_axis(sizes, None) == "batch_size"
+    assert numeric_axis(sizes, "batch_size") == "batch_size"
+    with pytest.raises(BadInputError, match=r"have sampler.n=1.*: what varies is batch_size"):
+        speedup.study(sizes)

@@ -93,10 +93,12 @@ def test_without_an_evaluation_at_every_end_training_counts(tmp_path: Path) -> N
     root = write_sweep(tmp_path / "s", [Job(seed=seed) for seed in (0, 1)])
     set_columns(root / "1", "eval", env_steps=[20_480, 40_960, 58_000])
     assert at_end(load(root), {"0", "1"}) is None  # more than 5% before the other end
+    with pytest.raises(BadInputError, match="evaluations of runs are after different steps"):
+        final_scores(load(root), {"": {"0", "1"}}, evaluations=True)
     (root / "1" / "eval.csv").unlink()
     sweep = load(root)
     assert "in training" in final_scores(sweep, {"": {"0", "1"}})[""].source
-    with pytest.raises(BadInputError, match="not every run has an evaluation at the end"):
+    with pytest.raises(BadInputError, match="1 run without an evaluation"):
         final_scores(sweep, {"": {"0", "1"}}, evaluations=True)
 
 
@@ -128,7 +130,8 @@ def test_returns_of_known_tasks_have_ends() -> None:
 def test_a_task_with_settings_of_its_own_is_not_the_table_s() -> None:
     assert possible_returns([configured(env__kwargs__gravity=1)]) == ANY
     assert possible_returns([configured(env__episode_limit=1000)]) == ANY
-    assert possible_returns([configured(env__episode_limit="null")]) == (0, 500)
+    assert possible_returns([configured(env__wrappers='["TimeAwareObservation"]')]) == ANY
+    assert possible_returns([configured(env__episode_limit="null", env__wrappers="[]")]) == (0, 500)
 
 
 def test_an_interval_ends_where_values_are_impossible() -> None:

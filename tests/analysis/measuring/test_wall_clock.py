@@ -292,3 +292,15 @@ def test_a_law_is_dashed_beyond_its_points(speedup_sweep: Path) -> None:
     laws = {line.get_linestyle(): line for line in axes.get_lines() if len(line.get_xdata()) == 100}
     drawn = {dash: pd.Series(line.get_ydata(), line.get_xdata()) for dash, line in laws.items()}
     assert drawn["-"].dropna().index.max() <= 8 < drawn["--"].dropna().index.min()
+
+
+def test_iterations_before_the_first_update_are_warm_up_too(tmp_path: Path) -> None:
+    """As those before `learning_starts`, which take less time."""
+    root = write_sweep(tmp_path / "s", [Job(), Job(seed=1)])
+    for run, before in (("0", 10), ("1", 30)):  # the second has no update at all
+        set_columns(root / run, gradient_steps=[0] * before + [4] * (30 - before))
+    sweep = load(root)
+    counted = wall_clock.counted_rows(sweep, 1).groupby(sweep.iterations["run"], observed=True)
+    assert counted.sum().tolist() == [20, 29]
+    assert "Iterations before the first update belong to the warm-up: 0" in sweep.notes
+    assert wall_clock.counted_rows(sweep, 0).all()
