@@ -16,6 +16,7 @@ import time
 from functools import cache
 from typing import NamedTuple
 
+import gymnasium as gym
 import pytest
 import torch
 
@@ -25,6 +26,8 @@ from walle.agent.agent import Agent
 from walle.algos import engines
 from walle.config import compose as compose_anew
 from walle.config.files import example_directory
+from walle.envs.observations import space_values
+from walle.errors import ConfigError
 from walle.learning import step
 from walle.training import train
 
@@ -432,3 +435,13 @@ def test_an_environment_that_can_no_longer_be_saved_ends_no_run(tmp_path, capsys
     state = checkpoint.earlier_state(tmp_path, print)
     train(compose(*overrides, "total_steps=1024"), tmp_path, resumed=state)
     assert "sampler-0 starts new episodes" in capsys.readouterr().out
+
+
+def test_a_run_whose_environment_has_other_spaces_is_not_resumed(tmp_path):
+    words = (*SMALL, "env=pendulum", "sampler=serial", "eval.episodes=0")
+    train(compose(*words), directory := tmp_path / "run")
+    state = checkpoint.load(directory / "checkpoints" / "last.pt")
+    state["policy"]["spaces"]["action"] = space_values(gym.spaces.Box(-9, 9, (1,)))
+    more = compose(*words, "total_steps=2048")
+    with pytest.raises(ConfigError, match=r"^resume=.*now has actions in Box\(-2.0.* had Box\(-9"):
+        train(more, directory, (), state)

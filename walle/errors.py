@@ -138,9 +138,9 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     last_parts = {candidate.rpartition(".")[2]: candidate for candidate in known}
     match = partial(difflib.get_close_matches, n=1)
     close = [
+        *(candidate for candidate in known if candidate.lower() == name.lower()),
         *match(name, known, cutoff=0.85),
         *(last_parts[part] for part in match(name.rpartition(".")[2], [*last_parts], cutoff=0.5)),
-        *(candidate for candidate in known if candidate.lower() == name.lower()),
     ]
     if close:
         return f"did you mean {close[0]!r}?"

@@ -130,8 +130,7 @@ def train(
     about = parent and {"checkpoint": str(parent.file), "env_steps": parent.state["env_steps"]}
     problem, environment = make_problem(config)
     if source := Parent(file, resumed) if resumed else parent:
-        entries = problem.obs_layout.vector
-        env = continued(environment.env, source, entries, resumed=resumed is not None)
+        env = continued(environment.env, environment.lane, source, resumed=resumed is not None)
         environment = environment._replace(env=env)
     make_training = partial(Training, config, directory, timer, problem, environment, parent=parent)
     training = make_training(resumed)

@@ -56,8 +56,19 @@ def test_every_evaluation_begins_with_an_empty_memory():
 
 
 def test_a_return_that_is_no_finite_number_is_refused(evaluate):
-    with pytest.raises(RolloutError, match=r"episode 0 of an evaluation returned inf, .* mask it"):
+    with pytest.raises(RolloutError, match=r"of an evaluation had a reward of inf: .* mask it"):
         evaluate(lambda: False, how="infinite reward", episode_limit=3)
+
+
+def test_an_observation_that_is_no_finite_number_reaches_no_policy(evaluate):
+    with pytest.raises(RolloutError, match=r"of an evaluation saw an observation with nan: clip"):
+        evaluate(lambda: False, how="blind", episode_limit=3)
+
+
+def test_episodes_that_end_at_a_fault_are_told(evaluate, capsys):
+    found = evaluate(lambda: False, how="blind", episode_limit=3, on_error="reset")
+    assert found.lengths == [0, 0]
+    assert "2 of 2 episodes of an evaluation ended at a fault" in capsys.readouterr().err
 
 
 def test_an_evaluation_can_be_interrupted(evaluate):

@@ -149,3 +149,10 @@ def test_a_cpu_quota_limits_the_threads_of_a_learner(monkeypatch):
     assert compose(["learner.threads=3"]).learner.threads == 3
     with pytest.raises(ConfigError, match=r"learner.threads=4 is more .* use at most 3$"):
         compose(["learner.threads=4"])
+
+
+@pytest.mark.parametrize("key", ["+env.kwargs.map={0:a}", "env.wrappers=[{name:W,map:[{0:a}]}]"])
+def test_keys_that_are_no_texts_are_refused(key):
+    """JSON has none, so that a resumed run would have others."""
+    with pytest.raises(ConfigError, match=r"has the key 0 of type int, and the files of a run"):
+        compose(["env=gym", "env.id=CartPole-v1", key])

@@ -4,8 +4,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict, Discrete
 
 from walle.envs import EnvSpec, make_lanes
+from walle.envs.gymnasium_lanes import flattened
 from walle.envs.observations import ObservationRows, entries, flatten_batch, image_of, images_in
 from walle.envs.probe import probe
 from walle.errors import ConfigError, RolloutError
@@ -117,6 +119,29 @@ def test_an_image_of_another_shape_is_refused():
         rows.pack(np.zeros((36, 35), np.uint8))
     with pytest.raises(RolloutError, match=r"type float64"):
         rows.pack(np.zeros((36, 36)))
+
+
+@pytest.mark.parametrize("image", [False, True])
+def test_a_part_of_another_shape_is_refused(image):
+    """NumPy would repeat a single entry, and a transposed matrix has as many entries."""
+    parts = {"pose": Box(-1, 1, (2, 3), np.float64), "level": Box(-1, 1, (1,), np.float64)}
+    space = Dict({"cam": box(36, 36), **parts} if image else parts)
+    env = gym.Env()
+    env.observation_space = space
+    env.action_space = Discrete(2)
+    made = flattened(env, EnvSpec("toy", saving="none"))
+    whole = space.sample()
+    assert len(made.observation({**whole, "level": 0.5})) == made.observation_space.shape[0]
+    for wrong in (whole["pose"].T, np.zeros(1), np.zeros((2, 3, 2))):
+        with pytest.raises(RolloutError, match=r"with shape .*, but its observation_space has"):
+            made.observation({**whole, "pose": wrong})
+
+
+def test_keys_of_a_dict_may_be_numbers():
+    space = Dict({0: Box(-1, 1, (2,), np.float64), 1: Box(-1, 1, (3,), np.float64)})
+    assert ObservationRows(space, "toy", keys=([1], ["0", 1])).layout[:1] == (5,)
+    with pytest.raises(ConfigError, match=r"toy has no key '2'; choose one of: 0, 1"):
+        ObservationRows(space, "toy", keys=([2], None))
 
 
 def test_a_clock_beside_images_is_refused():

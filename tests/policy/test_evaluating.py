@@ -1,6 +1,7 @@
 import dataclasses
 import math
 
+import gymnasium as gym
 import numpy as np
 import pytest
 from scipy.special import stdtrit
@@ -96,3 +97,14 @@ def test_wrong_numbers_are_refused(trained, wrong):
         walle.evaluate(trained("discrete"), **wrong)
     with pytest.raises(ConfigError, match="which='last' with a policy that is loaded already"):
         walle.evaluate(walle.load(trained("discrete")), which="last")
+
+
+def test_an_environment_with_other_spaces_is_refused(trained):
+    policy = walle.load(trained("ppo"))
+    spaces, wider = policy.spaces, gym.spaces.Box(-3, 3, policy.spaces.action.shape, np.float32)
+    policy.spaces = spaces._replace(action=wider)
+    with pytest.raises(ConfigError, match=r"now has actions in Box\(-2.0, .* had Box\(-3.0, "):
+        walle.evaluate(policy, 1)
+    policy.spaces = spaces._replace(observation=gym.spaces.Box(-1, 1, (9,)))
+    with pytest.raises(ConfigError, match=r"now has observations in Box\(3,\), .* had Box\(9,\)"):
+        walle.evaluate(policy, 1)

@@ -158,3 +158,13 @@ def test_the_command_exports(trained, tmp_path, monkeypatch, capsys):
     code, printed = walle_export("a.onnx", trained("discrete"))
     assert code == 2
     assert "first the run, then the file: walle export DIR a.onnx" in printed.err
+
+
+def test_bounds_in_float32_are_inside_those_in_float64():
+    low, high = np.array([-0.1, 0.3, -2.0, -np.inf]), np.array([0.7, 0.9, 2.0, np.inf])
+    found = module._inside(low, high)
+    assert [x.dtype for x in found] == [np.float32, np.float32]
+    assert (found[0].astype(np.float64) >= low).all()
+    assert (found[1].astype(np.float64) <= high).all()
+    np.testing.assert_allclose(found, (low, high), rtol=1e-6)
+    assert (found[0][2:].tolist(), found[1][2:].tolist()) == ([-2, -np.inf], [2, np.inf])

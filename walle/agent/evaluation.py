@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from walle.errors import RolloutError
 from walle.nets.policies import ActingPolicy
 from walle.sampling.actor import Actor
 from walle.streams import evaluation_noise, evaluation_seed, kept_globals, seed_globals
+from walle.system.format import count_text
 from walle.types import AnyArray, InfoColumn, PolicySnapshot, layout_of
 
 
@@ -129,13 +131,17 @@ def run_episodes(
     returns, lengths = np.zeros(n), np.zeros(n, np.int64)
     last, total = np.full((n, len(info)), np.nan), np.zeros((n, len(info)))
     running = np.ones(n, np.bool_)
+    faults = 0
     while running.any() and lengths.max() < (lanes.episode_limit or LONGEST):
         if interrupted():
             return None
+        if dtype != "uint8" and not np.isfinite(obs[running]).all():
+            raise _not_finite("saw an observation with", obs[running])
         step = lanes.step(act(np.asarray(obs, dtype)))
         obs = step.obs
         if lanes.failed is not None:
             failed = unusable(lanes, obs, step.reward)
+            faults += int((running & failed).sum())
             running &= ~failed
             restart(lanes, failed, obs)
         returns += np.where(running, step.reward, 0.0)
@@ -145,13 +151,19 @@ def run_episodes(
             total += np.where(running[:, None], step.info, 0)
         running &= ~(step.terminated | step.truncated)
     if not np.isfinite(returns).all():
-        lane = int(np.argmin(np.isfinite(returns)))
-        raise RolloutError(
-            f"episode {lane} of an evaluation returned {returns[lane]}, as a reward was not "
-            "finite: clip or mask it in the environment, or lower algo.learning_rate if the policy "
-            "has diverged"
-        )
+        raise _not_finite("had a reward of", returns)
+    if faults:
+        text = f"{faults} of {count_text(n, 'episode')} of an evaluation ended at a fault"
+        print(f"env.on_error=reset: {text}", file=sys.stderr, flush=True)
     steps = np.maximum(lengths, 1)
     columns = zip(map(InfoColumn.of, info), last.T, total.T, strict=True)
     values = [(column.column, column.value(x, y, steps).tolist()) for column, x, y in columns]
     return Evaluation(returns.tolist(), lengths.tolist(), info=values)
+
+
+def _not_finite(what: str, values: AnyArray) -> RolloutError:
+    number = values[~np.isfinite(values)][0]
+    return RolloutError(
+        f"an episode of an evaluation {what} {number}: clip or mask it in the environment, or "
+        "lower algo.learning_rate if the policy has diverged"
+    )

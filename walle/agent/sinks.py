@@ -134,6 +134,7 @@ class Sink(ABC):
     """Shows the rows of iterations.csv and eval.csv over environment steps."""
 
     _speed: Speed
+    continues: bool  # whether it has the rows of the run before it was resumed
 
     def iteration(self, row: Row, info: Collection[str] = ()) -> None:
         """Logs the numbers of a row of iterations.csv by section; `info` names the info columns."""
@@ -145,6 +146,25 @@ class Sink(ABC):
         """Logs the numbers of eval.csv, such as `eval/return_mean`."""
         numbers = {f"eval/{k}": x for k, x in _numbers(row).items() if k != "env_steps"}
         self.log(numbers, row["env_steps"])
+
+    def repeat(self, directory: Path, resumed: Mapping[str, Any]) -> None:
+        """Logs the rows and videos up to the checkpoint `resumed` into a new sink."""
+        entries: list[tuple[float, Callable[[], None]]] = [
+            (int(path.stem), partial(self.video, int(path.stem), path))
+            for path in (directory / "videos").glob("*")
+            if path.stem.isdecimal() and int(path.stem) <= resumed["env_steps"]
+        ]
+        info = [f"{name}_mean" for name in read_status(directory).get("info") or ()]
+        iteration = partial(self.iteration, info=info)
+        for name, log in (("eval", self.evaluation), ("iterations", iteration)):
+            if length := resumed["recorder"]["lengths"].get(name):
+                text = (directory / f"{name}.csv").read_bytes()[:length].decode()
+                for cells in csv.DictReader(text.splitlines()):
+                    row = {key: float(cell) for key, cell in cells.items() if cell}
+                    entries.append((row["env_steps"], partial(log, row)))
+        for _, log_again in sorted(entries, key=lambda entry: entry[0]):
+            log_again()
+        self._speed = Speed()
 
     @abstractmethod
     def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
@@ -175,6 +195,7 @@ class TensorBoardSink(Sink):
 
         self._speed = Speed()
         earlier = [path.parent for path in directory.rglob("events.*")]
+        self.continues = bool(earlier)
         name = described.name.replace("/", "_").encode()[:200].decode(errors="ignore")
         directory = earlier[0] if earlier else directory / name  # the run's name in TensorBoard
         purge_step = None if resumed_at is None else resumed_at + 1
@@ -193,6 +214,8 @@ class TensorBoardSink(Sink):
 
     def video(self, env_steps: int, path: Path) -> None:
         """Shows a GIF under eval/; `add_video` would need another package to make one."""
+        if path.suffix != ".gif":  # filmed before the run was resumed with this sink
+            return
         from PIL import Image
         from tensorboard.compat.proto.summary_pb2 import Summary
 
@@ -233,30 +256,12 @@ class WandbSink(Sink):
         }
         set_aside(directory, ["wandb/offline-run-*"])  # it cannot grow: the new one replaces it
         self._run: Any = wandb.init(dir=str(directory), id=earlier, **arguments)
+        self.continues = bool(self._run.resumed)
         url = None if self._run.offline else self._run.url
         about = {"id": self._run.id, "url": url, "group": arguments["group"]}
         update_status(directory, wandb=about)
         self._run.define_metric("env_steps", hidden=True)
         self._run.define_metric("*", step_metric="env_steps")
-
-    def repeat(self, directory: Path, resumed: Mapping[str, Any]) -> None:
-        """Logs the rows and videos up to the checkpoint `resumed` into a new W&B run."""
-        entries: list[tuple[float, Callable[[], None]]] = [
-            (int(path.stem), partial(self.video, int(path.stem), path))
-            for path in (directory / "videos").glob("*")
-            if path.stem.isdecimal() and int(path.stem) <= resumed["env_steps"]
-        ]
-        info = [f"{name}_mean" for name in read_status(directory).get("info") or ()]
-        iteration = partial(self.iteration, info=info)
-        for name, log in (("eval", self.evaluation), ("iterations", iteration)):
-            if length := resumed["recorder"]["lengths"].get(name):
-                text = (directory / f"{name}.csv").read_bytes()[:length].decode()
-                for cells in csv.DictReader(text.splitlines()):
-                    row = {key: float(cell) for key, cell in cells.items() if cell}
-                    entries.append((row["env_steps"], partial(log, row)))
-        for _, log_again in sorted(entries, key=lambda entry: entry[0]):
-            log_again()
-        self._speed = Speed()
 
     def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
         """Logs a row."""
@@ -289,7 +294,8 @@ def make_sinks(
         at = resumed["env_steps"] if resumed else None
         sinks.append(TensorBoardSink(directory / "tensorboard", described, at))
     if "wandb" in names:
-        sinks.append(wandb := WandbSink(directory, described, options))
-        if resumed and not wandb._run.resumed:  # else W&B has them
-            wandb.repeat(directory, resumed)
+        sinks.append(WandbSink(directory, described, options))
+    for sink in sinks:
+        if resumed and not sink.continues:
+            sink.repeat(directory, resumed)
     return sinks

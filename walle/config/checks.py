@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Any
 
 from walle import algos
 from walle.config.schemas import CNNConfig, Config, GRUConfig, ProcessSampler, RaySampler
@@ -275,6 +277,12 @@ def _check_mode(config: Config) -> None:
             "env.on_error=reset with env.backend=envpool, which cannot step one lane alone; "
             "use env.backend=auto, or env.on_error=stop"
         )
+    for key in ("kwargs", "wrappers", "reset_options"):
+        for name in _not_texts(getattr(config.env, key)):
+            raise ConfigError(
+                f"env.{key} has the key {name!r} of type {type(name).__name__}, and the files of a "
+                "run hold texts only: let the environment take texts as keys"
+            )
     if config.env.wrappers and config.env.backend == "envpool":
         raise ConfigError(
             "env.wrappers with env.backend=envpool, which steps many environments at once: use "
@@ -355,3 +363,12 @@ def _check_net(config: Config) -> None:
             f"net.sequence={sequence} steps for each of learner.shards={shards}; "
             f"use a multiple of {sequence * shards}"
         )
+
+
+def _not_texts(value: Any) -> Iterator[Any]:
+    """The keys in nested mappings and lists that are no texts."""
+    if isinstance(value, Mapping):
+        yield from (key for key in value if not isinstance(key, str))
+    if isinstance(value, Mapping | list):
+        for part in value.values() if isinstance(value, Mapping) else value:
+            yield from _not_texts(part)

@@ -118,6 +118,8 @@ class GymnasiumLanes:
             if not (isinstance(pair, tuple) and len(pair) == 2):
                 raise RolloutError(f"reset() must return (observation, info), got {pair!r}")  # noqa: TRY301
             obs = self._checked(i, pair[0])
+        except SystemExit as error:
+            raise self._exits(error, i) from error
         except Exception as error:
             self._add_location(error, i)
             raise
@@ -156,6 +158,8 @@ class GymnasiumLanes:
                 given = action if self._frame_skip == 1 else action.copy()
                 obs, reward, terminated, truncated, info = env.step(given)
                 total += reward if type(reward) is float else real_number(reward)
+            except SystemExit as error:
+                raise self._exits(error, i) from error
             except Exception as error:
                 self._add_location(error, i)
                 raise
@@ -181,6 +185,12 @@ class GymnasiumLanes:
 
     def _where(self, i: int) -> str:
         return f"in lane {self._lanes[i]} at step {self._steps}"
+
+    def _exits(self, error: SystemExit, i: int) -> RolloutError:
+        return RolloutError(
+            f"{_name(self._envs[i])} called sys.exit({error.code!r}) {self._where(i)}: end an "
+            "episode with terminated or truncated, and report a fault by an exception"
+        )
 
     def _add_location(self, error: Exception, i: int) -> None:
         error.add_note(f"raised by {_name(self._envs[i])} {self._where(i)}")
@@ -276,7 +286,10 @@ def make_env(
         elif (meant := with_colon(spec.id)) != spec.id:
             reason += f" A class or function of your own is module:Name: env.id={meant}"
         elif isinstance(error, gym.error.NameNotFound) and not {*":/?"} & {*spec.id + reason}:
-            reason += f" The ids of packages have a prefix, as in env.id=ALE/{spec.id}"
+            reason += (
+                f" An id that your module registers is module:{spec.id}; those of packages have a "
+                f"prefix, as in env.id=ALE/{spec.id}"
+            )
         raise ConfigError(f"env.id={spec.id!r}: {reason}") from error
     except TypeError as error:
         # Gymnasium adds the arguments, which may be secret.

@@ -80,14 +80,17 @@ def _chosen(space: gym.Space[Any], where: str, keys: Keys) -> tuple[list[str], l
             f"observations {space}; use null for both, or wrappers that keep the Dict, such as "
             "{name: TimeAwareObservation, flatten: false}"
         )
+    known: dict[str, Any] = {str(key): key for key in space.spaces}  # keys may be numbers
     for name, chosen in zip(("policy_keys", "critic_keys"), keys, strict=True):
         if chosen is not None and not chosen:
             raise ConfigError(f"env.{name}=[] names no key; use null for all")
-        for key in chosen or ():
-            if key not in space.spaces:
-                hint = nearest(key, space.spaces)
+        for key in map(str, chosen or ()):
+            if key not in known:
+                hint = nearest(key, known)
                 raise ConfigError(f"env.{name}={chosen}: {where} has no key {key!r}; {hint}")
-    policy, critic = (list(space.spaces if chosen is None else chosen) for chosen in keys)
+    policy, critic = (
+        [known[key] for key in map(str, known if chosen is None else chosen)] for chosen in keys
+    )
     shared = [key for key in policy if key in critic]
     own = [[key for key in names if key not in shared] for names in (policy, critic)]
     return own[0] + shared, shared + own[1]
@@ -181,12 +184,12 @@ class ObservationRows(gym.spaces.Box):
                 )
             pixels = np.ascontiguousarray(picture, image.dtype).reshape(-1)
             if real:
-                _check_finite(pixels)
+                check_finite(pixels)
             row[start : start + image.size] = pixels.view(np.uint8)
             start += image.size
         if numbers:
             vector = np.subtract(np.concatenate(numbers), self.offset or 0).astype(np.float32)
-            _check_finite(vector)
+            check_finite(vector)
             self.layout.vectors(row)[:] = vector
         return row
 
@@ -216,7 +219,8 @@ class ObservationRows(gym.spaces.Box):
         )
 
 
-def _check_finite(values: AnyArray) -> None:
+def check_finite(values: AnyArray) -> None:
+    """Raises RolloutError for an observation with a number that is not finite."""
     if not np.isfinite(values).all():
         number = values[~np.isfinite(values)][0]
         raise RolloutError(
@@ -247,8 +251,19 @@ def check_entries(values: AnyArray, dtype: Any, where: str = "") -> AnyArray:
 
 
 def check_part(value: Any, space: gym.Space[Any]) -> None:
-    """Refuses a part of an observation that would flatten to the numbers of another one."""
+    """Refuses a part of an observation that would flatten to the numbers of another one.
+
+    A Box of one entry may also be a number, as dimensions of length 1 may be missing.
+    """
     check_entries(value, space.dtype)
+    if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
+        shape = np.shape(value)
+        if shape != space.shape and _without_ones(shape) != _without_ones(space.shape):
+            raise RolloutError(
+                f"the environment returned a part of an observation with shape {shape}, but its "
+                f"observation_space has {space.shape} there: return such parts from reset and step"
+            )
+        return
     if isinstance(space, gym.spaces.Discrete):
         inside = 0 <= value - space.start < space.n  # in every step: NumPy would take 5x longer
     elif isinstance(space, gym.spaces.MultiDiscrete):
@@ -261,6 +276,10 @@ def check_part(value: Any, space: gym.Space[Any]) -> None:
             f"the environment returned {value} in an observation, which is not in its {space}: "
             "enlarge the space, or return another number"
         )
+
+
+def _without_ones(shape: Sequence[int]) -> list[int]:
+    return [size for size in shape if size != 1]
 
 
 def check_vector(space: gym.Space[Any], where: str, *, with_images: bool = False) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from walle.agent import checkpoint
 from walle.envs import EnvSpec, Lanes
 from walle.envs.lanes import from_zero
-from walle.envs.observations import ObservationRows, space_from, space_values
+from walle.envs.observations import ObservationRows, check_finite, space_from, space_values
 from walle.envs.transforms import action_map
 from walle.errors import CheckpointError, ConfigError, WalleError, nearest, what_went_wrong
 from walle.nets.factory import NetSettings, PolicySpec
@@ -60,6 +60,32 @@ class Spaces(NamedTuple):
     action: ActionSpace
     first_action: Any = 0
     shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, lane: Lanes) -> Spaces:
+        """The spaces of a lane."""
+        return cls(lane.observation_space, *from_zero(lane.env_action_space))
+
+    @classmethod
+    def stored(cls, values: Mapping[str, Any]) -> Spaces:
+        """The spaces in a checkpoint."""
+        return cls(space_from(values["obs"]), *from_zero(space_from(values["action"])))
+
+    def check(self, lane: Lanes, where: str) -> None:
+        """Raises ConfigError, which begins with `where`, if a lane has other spaces."""
+        now = Spaces.of(lane)
+        seen, sees = (
+            f"Box{x.shape}" if type(x) is gym.spaces.Box else str(x)
+            for x in (self.observation, now.observation)
+        )
+        does, did = [(str(x.action), str(x.first_action), x.shape) for x in (now, self)]
+        for kind, before, after in (("observations", seen, sees), ("actions", did, does)):
+            if before != after:
+                was, new = (x if isinstance(x, str) else x[0] for x in (before, after))
+                raise ConfigError(
+                    f"{where}: the environment now has {kind} in {new}, and it had {was} when the "
+                    "policy was trained; change it back, or train a new policy"
+                )
 
 
 class Policy:
@@ -208,6 +234,7 @@ class Policy:
                 "policy.env() returns them"
             )
         shifted = np.subtract(rows, self.spec.offset or 0).astype(np.float32)
+        check_finite(shifted)
         return np.atleast_2d(shifted), rows.ndim == 1
 
     def _checked_state(self, state: FloatArray | None, rows: int, single: bool) -> FloatArray:
@@ -339,8 +366,7 @@ def _loaded(file: Path, state: dict[str, Any], *, trust: bool) -> Policy:
             check_import(key, name, file, trust=trust)
         spaces = _spaces_of_env(spec)
     else:
-        obs, action = (space_from(stored["spaces"][name]) for name in ("obs", "action"))
-        spaces = Spaces(obs, *from_zero(action))
+        spaces = Spaces.stored(stored["spaces"])
     entries = layout_of(spaces.observation).vector
     offset = checkpoint.offset_of(file, state, entries)
     if isinstance(spaces.observation, ObservationRows) and spaces.observation.keys:
@@ -457,9 +483,8 @@ def stored_policy(algorithm: Algorithm, lane: Lanes) -> dict[str, Any] | None:
 
 def policy_from(algorithm: Algorithm, spec: EnvSpec, lane: Lanes, origin: Origin) -> Policy:
     """An algorithm's current policy; `lane` is a lane of the environment `spec`."""
-    spaces = Spaces(lane.observation_space, *from_zero(lane.env_action_space))
     network, snapshot = algorithm.policy_factory(), algorithm.snapshot()
-    return Policy(network, snapshot, algorithm.obs_clip, spec, spaces, origin)
+    return Policy(network, snapshot, algorithm.obs_clip, spec, Spaces.of(lane), origin)
 
 
 def has_display() -> bool:

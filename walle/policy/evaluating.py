@@ -181,6 +181,7 @@ def _run(policy: Policy, numbers: Sequence[int], seed: int, deterministic: bool)
     of_lanes = seed if takes_seeds else afterwards_seed(seed, 0)
     seed_globals(seed, "afterwards", numbers[0])
     with closing(make_lanes(policy.spec, numbers, of_lanes, "evaluate")) as lanes:
+        policy.spaces.check(lanes, policy.spec.id)
         evaluation = run_episodes(lanes, seeds, act, info=policy.spec.info)
     assert evaluation is not None
     return evaluation

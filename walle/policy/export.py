@@ -67,9 +67,10 @@ class ActingModule(torch.nn.Module):
         if len(mean):  # torch cannot save empty buffers; images alone are not normalised
             self.mean, self.inv_std = Buffer(mean), Buffer(inv_std)
         if bounds is not None:
+            ends = _inside(bounds.low, bounds.high)
             self.scale, self.centre, self.low, self.high = (
                 Buffer(torch.from_numpy(np.asarray(x, np.float32)))
-                for x in (bounds.scale, bounds.centre, bounds.low, bounds.high)
+                for x in (bounds.scale, bounds.centre, *ends)
             )
 
     def forward(self, obs: Tensor, state: Tensor | None = None) -> Any:
@@ -103,6 +104,13 @@ class ActingModule(torch.nn.Module):
         rows = torch.from_numpy(obs)
         named = {"obs": rows if self.offset is None else rows.double()}
         return named | ({"state": torch.from_numpy(state)} if self._memory is not None else {})
+
+
+def _inside(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Bounds of float64 in float32, moved to the next number inside where they would be outside."""
+    low32, high32 = (np.asarray(x, np.float32) for x in (low, high))
+    up, down = np.nextafter(low32, np.inf), np.nextafter(high32, -np.inf)
+    return np.where(low32 < low, up, low32), np.where(high32 > high, down, high32)
 
 
 class SeeingModule(ActingModule):

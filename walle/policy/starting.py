@@ -16,8 +16,9 @@ from walle.config.schemas import Config
 from walle.envs.lanes import EnvSpec, Lanes
 from walle.envs.observations import space_from
 from walle.errors import CheckpointError, ConfigError
-from walle.policy.acting import find_checkpoint
+from walle.policy.acting import Spaces, find_checkpoint
 from walle.system.identity import flatten
+from walle.types import layout_of
 
 _NEEDED = {"env_steps": 0, "algorithm": {}, "config": {"algo": {"name": ""}, "net": {}}}
 # What must be equal in both runs; the initial noise and the length of sequences may differ.
@@ -73,9 +74,15 @@ class Parent(NamedTuple):
         return f"starting from {file}, {state['env_steps']:,} steps: takes {names}; anew: {anew}"
 
 
-def continued(env: EnvSpec, source: Parent, entries: int, *, resumed: bool) -> EnvSpec:
-    """`env` with the offset, [entries], of the run `source`; if `resumed`, also its `info`."""
+def continued(env: EnvSpec, lane: Lanes, source: Parent, *, resumed: bool) -> EnvSpec:
+    """`env` with the offset of the run `source`; if `resumed`, also its `info`.
+
+    `lane` is one of its lanes: a resumed run must have the spaces that it had.
+    """
     file, state = source
+    entries = layout_of(lane.observation_space).vector
+    if resumed and (spaces := (state.get("policy") or {}).get("spaces")):
+        Spaces.stored(spaces).check(lane, f"resume={file.parent.parent}")
     if not resumed and getattr(state.get("offset"), "shape", (entries,)) != (entries,):
         return env  # `Parent.start` refuses it
     offset = checkpoint.offset_of(file, state, entries)

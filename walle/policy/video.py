@@ -253,6 +253,9 @@ def _drawn_env(policy: Policy, size: tuple[int, int]) -> gym.Env[Any, Any]:
         return policy.env("rgb_array", **sizes)
     except ConfigError as error:
         raise ConfigError(f'{error} (for render_mode="rgb_array")') from error
+    except Exception as error:  # it refuses to draw off screen
+        made = f'{policy.spec.id} cannot be made with render_mode="rgb_array"'
+        raise ConfigError(f"{made}: {what_went_wrong(error)}") from error
 
 
 def most_fps(path: Path, setting: str | None = None) -> int:

@@ -3,8 +3,10 @@
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata, plugin_data_pb2
 
-from tests.conftest import read
+from tests.conftest import SMALL, compose, read
+from walle.agent import checkpoint
 from walle.agent.sinks import Description, TensorBoardSink
+from walle.training import train
 
 
 def test_every_column_is_in_a_section_and_the_settings_are_hyperparameters(run):
@@ -44,6 +46,18 @@ def test_a_resumed_run_does_not_show_twice_what_it_does_again(tmp_path):
     assert named.name == "env.id=ALE_Pong-v5"
     events = EventAccumulator(str(named)).Reload().Scalars("eval/return_mean")
     assert [(one.step, one.value) for one in events] == [(100, 1), (200, 1), (300, 201), (400, 201)]
+
+
+def test_a_run_that_is_resumed_with_tensorboard_shows_its_earlier_rows(run):
+    overrides = ["env=cartpole", "sampler=serial", "eval.episodes=0"]
+    _, directory = run(*overrides, "logger=files", "total_steps=512")
+    (directory / "videos").mkdir()
+    (directory / "videos/256.mp4").touch()  # which TensorBoard cannot show
+    config = compose([*SMALL, *overrides, "logger=tensorboard", "total_steps=768"])
+    train(config, directory, (), checkpoint.load(directory / "checkpoints/last.pt"))
+    (file,) = (directory / "tensorboard").rglob("events.*")
+    events = EventAccumulator(str(file.parent)).Reload().Scalars("loss/kl")
+    assert [one.step for one in events] == [256, 512, 768]
 
 
 def test_a_run_of_an_earlier_version_keeps_its_directory(tmp_path):

@@ -120,7 +120,9 @@ def test_a_resumed_run_goes_on_with_its_wandb_run_and_a_name_of_the_variable_win
 
     def init(**arguments):
         asked.append(arguments)
-        return SimpleNamespace(id="abc", offline=True, define_metric=lambda *_, **__: None)
+        return SimpleNamespace(
+            id="abc", offline=True, resumed=False, define_metric=lambda *_, **__: None
+        )
 
     monkeypatch.setattr(wandb, "init", init)
     make_sinks(["wandb"], directory, CONFIG, OPTIONS | {"group": "mine"})
@@ -140,7 +142,9 @@ def test_names_that_walle_chooses_are_as_short_as_wandb_demands(directory, monke
 
     def init(**arguments):
         asked.append(arguments)
-        return SimpleNamespace(id="abc", offline=True, define_metric=lambda *_, **__: None)
+        return SimpleNamespace(
+            id="abc", offline=True, resumed=False, define_metric=lambda *_, **__: None
+        )
 
     monkeypatch.setattr(wandb, "init", init)
     monkeypatch.setenv("WANDB_NAME", 200 * "n")
@@ -194,7 +198,9 @@ def test_an_offline_run_that_was_resumed_twice_is_one_run_without_a_gap_or_a_rep
 
 def test_only_videos_of_the_run_are_logged_again(directory, monkeypatch):
     wandb = pytest.importorskip("wandb")
-    made = SimpleNamespace(id="abc", offline=True, define_metric=lambda *_, **__: None)
+    made = SimpleNamespace(
+        id="abc", offline=True, resumed=False, define_metric=lambda *_, **__: None
+    )
     monkeypatch.setattr(wandb, "init", lambda **_: made)
     (sink,) = make_sinks(["wandb"], directory, CONFIG, OPTIONS)
     (directory / "videos").mkdir()
