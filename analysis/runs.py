@@ -41,8 +41,6 @@ FINGERPRINT_DIGITS = 12
 TEXT_COLUMNS = ("process", "section", "end")
 LOCK_STEP, OVERLAPPED, FREE = "lock-step", "overlapped", "free-running"
 CHUNK_BYTES = 32 * 2**20
-# Columns of files from before version 0.3, with the names that they have now.
-OLD_COLUMNS = dict.fromkeys(("minibatches", "updates", "epochs"), "gradient_steps")
 NAMES = ("name",)  # keys that say what a run is called and not what it does
 ALWAYS_JOINED = ("seed", "sampler.n")
 UNFINISHED = {
@@ -335,7 +333,7 @@ def read_tables(files: Sequence[Path]) -> Tables:
 
 
 def _complete_rows(path: Path) -> tuple[bytes, list[bytes], int]:
-    """The header with the names of today, the complete lines, and the number of the others."""
+    """The header, the complete lines, and the number of the others."""
     data = path.read_bytes().replace(b"\r\n", b"\n")
     end = data.rfind(b"\n") + 1
     header, *lines = data[:end].splitlines(keepends=True) or [b""]
@@ -343,11 +341,6 @@ def _complete_rows(path: Path) -> tuple[bytes, list[bytes], int]:
     whole = [line for line in lines if line.count(b",") == commas] if _is_text(header) else []
     if not data.isascii() or b"\0" in data:
         whole = [line for line in whole if _is_text(line)]
-    names = header.decode(errors="replace").rstrip("\n").split(",")
-    for old, new in OLD_COLUMNS.items():  # of two old names for one column the first counts
-        if old in names and new not in names:
-            names[names.index(old)] = new
-            header = ",".join(names).encode() + b"\n"
     return header, whole, len(lines) - len(whole) + (end < len(data))
 
 

@@ -22,7 +22,6 @@ from walle.agent import checkpoint
 from walle.agent.callback import Callback
 from walle.config import compose, config_directory
 from walle.run import _into_its_directory
-from walle.system import forkserver
 from walle.system.commands import command_of
 from walle.system.run_files import read_status, update_status
 
@@ -365,29 +364,6 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path, command, capsys):
 def test_nothing_is_resumed_unless_asked():
     for arguments in (["walle", "resume=null"], ["walle"]):
         assert _into_its_directory(arguments) == arguments
-
-
-@pytest.mark.parametrize(
-    ("typed", "early"),
-    [
-        ("sampler.n=1", True),
-        ("sampler=serial", False),
-        ("callbacks=[own:Own]", False),  # whose module may set variables for the samplers
-        ("algo.name=own:Own", False),
-        ("net.name=own:Own", False),
-        ("sampler.name=${oops}", False),
-    ],
-)
-def test_with_a_main_module_of_the_user_the_samplers_server_starts_before_the_settings_are_checked(
-    command, monkeypatch, typed, early
-):
-    began = []
-    monkeypatch.setattr("walle.system.forkserver.keep_processes", lambda: None)
-    monkeypatch.setattr(forkserver, "start_fork_server", lambda **_: began.append("server"))
-    with pytest.raises(SystemExit):
-        command(typed, "total_steps=0")  # is refused
-    assert began == (["server"] if early else [])
-    assert not os.path.exists("outputs")
 
 
 @pytest.mark.parametrize("flag", ["--version", "--help"])

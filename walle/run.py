@@ -6,10 +6,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable
 from errno import ENAMETOOLONG
-from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
 from typing import TYPE_CHECKING, Any, cast
@@ -45,12 +42,6 @@ def run(composed: DictConfig) -> float | None:
     except KeyboardInterrupt as stop:
         code = 128 + stopped_by(stop)
         sys.exit(_report(_STOPPED, code) if _remove_unused(composed) else code)
-
-
-def _has_own_class(value: Callable[[str], object]) -> bool:
-    """Whether the settings, by key, name a class of the user's, whose module `validate` imports."""
-    own = any(":" in str(value(key)) for key in ("algo.name", "net.name"))
-    return own or bool(value("callbacks"))
 
 
 def _imported_only_walle(launcher: DictConfig | None) -> bool:
@@ -104,9 +95,6 @@ def _run(composed: DictConfig) -> float | None:
         typed = list(cast(Any, OmegaConf.to_container(hydra.overrides.task, resolve=False)))
         clean = _imported_only_walle(hydra.launcher if launched else None) and has_thread_limits()
         if composed.get("resume") is None:
-            value = partial(OmegaConf.select, composed, throw_on_resolution_failure=False)
-            if not clean and value("sampler.name") == "process" and not _has_own_class(value):
-                start_fork_server()  # it imports torch in parallel to `validate`
             # Not the working directory, which `hydra.job.chdir` changes.
             config = validate(composed, hydra.runtime.cwd)
         else:
@@ -116,7 +104,8 @@ def _run(composed: DictConfig) -> float | None:
         from walle.system.run_files import has_checkpoint, read_status
         from walle.training import train
 
-        own = _has_own_class(lambda key: attrgetter(key)(config))
+        # A class of the user's, whose module `validate` has imported.
+        own = ":" in config.algo.name + config.net.name or bool(config.callbacks)
         workers = config.sampler.name == "process" or config.learners > 1
         # A process cannot use a GPU that its parent has begun to use.
         loaded = clean and not own and config.device == "cpu"

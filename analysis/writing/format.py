@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from walle.system.format import digits
+from walle.system.format import count_text, digits
 
-
-def counted(number: int, noun: str) -> str:
-    """The number with its noun, as in `1 run` and `3 runs`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+counted = count_text  # `1 run` and `3 runs`
 
 
 def listed(names: Sequence[str], joint: str = ", ", most: int = 6) -> str:

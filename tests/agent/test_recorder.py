@@ -3,7 +3,7 @@ import pytest
 
 from tests.conftest import read
 from walle.agent.recorder import durations
-from walle.agent.sinks import Sink, Speed
+from walle.agent.sinks import Sink
 from walle.algos.on_policy.ppo import PPO
 from walle.errors import WalleError
 from walle.system.run_files import read_status
@@ -44,7 +44,6 @@ class Broken(Sink):
 
 def test_a_service_that_fails_ends_no_run(run, monkeypatch, capsys):
     sink = Broken()
-    sink._speed = Speed()
     monkeypatch.setattr("walle.training.make_sinks", lambda *_: [sink])
     _, directory = run("env=cartpole", "sampler=serial")
     assert read_status(directory)["state"] == "completed"

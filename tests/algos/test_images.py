@@ -15,7 +15,7 @@ from tests.test_training import learned
 from tests.toy_spaces import Toy
 from walle.agent import checkpoint
 from walle.algos import REGISTRY, load
-from walle.algos.on_policy.base import RowBatch
+from walle.algos.on_policy.base import StepBatch
 from walle.config import compose
 from walle.errors import ConfigError
 from walle.policy.acting import Origin, policy_from
@@ -124,7 +124,7 @@ def test_policy_and_critic_share_the_convolutions():
     problem, _ = make_problem(config)
     algorithm = make_algorithm(config, problem)
     assert algorithm.critic.layout.size == 16 + 1
-    batch = RowBatch(
+    batch = StepBatch(
         torch.randint(0, 256, (8, 1440), dtype=torch.uint8), torch.zeros(8).long(),
         torch.zeros(8), torch.zeros(8), torch.ones(8), torch.zeros(8),
     )  # fmt: skip

@@ -36,23 +36,6 @@ def test_a_row_with_too_few_or_too_many_fields_is_dropped(tmp_path: Path) -> Non
     assert dropped == {0: 2}
 
 
-@pytest.mark.parametrize("old", ["minibatches", "updates", "epochs"])
-def test_old_names_of_gradient_steps_are_read(tmp_path: Path, old: str) -> None:
-    files = [
-        write(tmp_path / "a", f"x,{old},y\n1,2,3\n"),
-        write(tmp_path / "b", "x,gradient_steps,y\n4,5,6\n"),
-    ]
-    frame, file, dropped = read_tables(files)
-    assert frame.columns.tolist() == ["x", "gradient_steps", "y"]
-    assert frame["gradient_steps"].tolist() == [2, 5]
-    assert (file.tolist(), dropped) == ([0, 1], {})
-
-
-def test_a_new_name_beside_an_old_one_counts(tmp_path: Path) -> None:
-    frame, *_ = read_tables([write(tmp_path / "a", "epochs,gradient_steps\n1,2\n")])
-    assert frame.iloc[0].to_dict() == {"epochs": 1, "gradient_steps": 2}
-
-
 def test_windows_line_ends(tmp_path: Path) -> None:
     frame, _, dropped = read_tables([write(tmp_path / "a", "x,y\r\n1,2\r\n3,4\r\n")])
     assert frame.columns.tolist() == ["x", "y"]

@@ -74,24 +74,6 @@ def test_an_episode_begins_with_an_empty_memory(generator):
             torch.testing.assert_close(states[t, lane], h[0])
 
 
-def test_the_gradient_of_many_steps_is_that_of_single_ones(generator):
-    gru = GRU("m", 3, 5)
-    params = {name: x.requires_grad_() for name, x in random_params(gru, generator).items()}
-    x, state = torch.randn(4, 2, 3, requires_grad=True), torch.randn(2, 5, requires_grad=True)
-    began = torch.tensor([[0, 1], [0, 0], [1, 0], [0, 0]]).bool()
-    states = gru.unroll(params, x, began, state)
-    singly, h = [], state
-    for t in range(4):
-        h = gru.step(params, x[t], h * ~began[t].unsqueeze(-1))
-        singly.append(h)
-    leaves, weights = (*params.values(), x, state), torch.randn(4, 2, 5)
-    grads, expected = (
-        torch.autograd.grad((each * weights).sum(), leaves)
-        for each in (states, torch.stack(singly))
-    )
-    torch.testing.assert_close(grads, expected)
-
-
 @pytest.mark.parametrize("units", [5, 64])
 def test_acting_computes_what_a_step_does(generator, units):
     gru = GRU("m", 3, units)

@@ -324,6 +324,7 @@ class Recorder:
             "eval_mean": self.eval_mean,
             "return_mean": self.tracker.return_mean,
             "wall_s": self.timer.wall_s,
+            **self.speed.means(),
         }
         self._tell(lambda sink: sink.close(summary))
         for file in self._files.values():

@@ -121,9 +121,9 @@ class Speed:
         }
 
 
-def summary(row: Row, speed: Speed) -> dict[str, float | int]:
+def summary(row: Row) -> dict[str, float | int]:
     """The final numbers of a run, such as `summary/eval_mean` and `summary/collect_share`."""
-    return {f"summary/{k}": value for k, value in (_numbers(row) | speed.means()).items()}
+    return {f"summary/{k}": value for k, value in _numbers(row).items()}
 
 
 def _numbers(row: Row) -> dict[str, float | int]:
@@ -133,12 +133,10 @@ def _numbers(row: Row) -> dict[str, float | int]:
 class Sink(ABC):
     """Shows the rows of iterations.csv and eval.csv over environment steps."""
 
-    _speed: Speed
     continues: bool  # whether it has the rows of the run before it was resumed
 
     def iteration(self, row: Row, info: Collection[str] = ()) -> None:
         """Logs the numbers of a row of iterations.csv by section; `info` names the info columns."""
-        self._speed.add(row)
         numbers = _numbers({**row, "env_steps": None})
         self.log({f"{section(k, info)}/{k}": x for k, x in numbers.items()}, row["env_steps"])
 
@@ -164,7 +162,6 @@ class Sink(ABC):
                     entries.append((row["env_steps"], partial(log, row)))
         for _, log_again in sorted(entries, key=lambda entry: entry[0]):
             log_again()
-        self._speed = Speed()
 
     @abstractmethod
     def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
@@ -193,7 +190,6 @@ class TensorBoardSink(Sink):
         from torch.utils import tensorboard
         from torch.utils.tensorboard import summary as summaries
 
-        self._speed = Speed()
         earlier = [path.parent for path in directory.rglob("events.*")]
         self.continues = bool(earlier)
         name = described.name.replace("/", "_").encode()[:200].decode(errors="ignore")
@@ -229,7 +225,7 @@ class TensorBoardSink(Sink):
 
     def close(self, row: Row) -> None:
         """Logs the summary, and closes the event file."""
-        self.log(summary(row, self._speed), row["env_steps"])
+        self.log(summary(row), row["env_steps"])
         self._events.add_summary(self._end)
         self._writer.close()
 
@@ -244,7 +240,6 @@ class WandbSink(Sink):
         """
         import wandb
 
-        self._speed = Speed()
         earlier = (read_status(directory).get("wandb") or {}).get("id")
         arguments = {
             **options,
@@ -276,7 +271,7 @@ class WandbSink(Sink):
 
     def close(self, row: Row) -> None:
         """Writes the summary and ends the run."""
-        self._run.summary.update(summary(row, self._speed))
+        self._run.summary.update(summary(row))
         raised = sys.exc_info()[0]  # W&B would show a run that fails as finished
         self._run.finish(exit_code=int(raised is not None and issubclass(raised, Exception)))
 

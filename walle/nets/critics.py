@@ -30,10 +30,6 @@ class Critic:
         """[..., O] -> [...]."""
         return self._mlp(params, obs).squeeze(-1)
 
-    def without_gradient(self, params: Params, obs: Tensor) -> Tensor:
-        """A faster form of `__call__` where no gradient is needed: [N, O] -> [N]."""
-        return self._mlp.without_gradient(params, obs).squeeze(-1)
-
 
 class PolicyAndCritic:
     """A policy and a critic in one vector: the policy's parameters, then the critic's."""
@@ -48,8 +44,8 @@ class PolicyAndCritic:
         return self._policy.layout.unflatten(policy), self._critic.layout.unflatten(critic)
 
     def value_function(self, vector: Tensor) -> Callable[[Tensor], Tensor]:
-        """V under the critic in `vector`, without a gradient: features [N, F] -> [N]."""
-        return partial(self._critic.without_gradient, self.split(vector)[1])
+        """V under the critic in `vector`: features [N, F] -> [N]."""
+        return partial(self._critic, self.split(vector)[1])
 
 
 class QFunctions:

@@ -7,7 +7,6 @@ features.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -176,25 +175,16 @@ class GRU:
         own = (params[name] for name in self._names)
         return torch.gru_cell(x[..., : self.inputs], state, *own)
 
-    @torch.no_grad()
-    def states(self, params: Params, x: Tensor, began: Tensor, state: Tensor) -> Tensor:
-        """`unroll` without a gradient, in half the time."""
-        states = []
-        for x_t, kept_t in zip(x, (~began).to(x.dtype).unsqueeze(-1), strict=True):
-            state = self.step(params, x_t, state * kept_t)
-            states.append(state)
-        return torch.stack(states)
-
     def unroll(self, params: Params, x: Tensor, began: Tensor, state: Tensor) -> Tensor:
         """The states [T, N, H] after every step of `x` [T, N, I], from `state` [N, H] before them.
 
         `began` [T, N] is true where an episode starts, which clears the state.
         """
-        weight_x, weight_h, bias_x, bias_h = (params[name] for name in self._names)
-        given = functional.linear(x[..., : self.inputs], weight_x, bias_x)
-        kept = (~began).to(x.dtype).unsqueeze(-1)
-        states: Tensor = _Unroll.apply(given, weight_h, bias_h, kept, state)[0]  # type: ignore[no-untyped-call]
-        return states
+        states = []
+        for x_t, kept_t in zip(x, (~began).to(x.dtype).unsqueeze(-1), strict=True):
+            state = self.step(params, x_t, state * kept_t)
+            states.append(state)
+        return torch.stack(states)
 
     def with_rest(self, states: Tensor, x: Tensor) -> Tensor:
         """The states [..., H], then the R numbers of `x` [..., I + R] that are not input."""
@@ -232,56 +222,3 @@ class GRU:
             return state
 
         return forward
-
-
-class _Unroll(torch.autograd.Function):
-    """All steps of a GRU, and their gradient.
-
-    PyTorch would multiply two matrices for the gradient of U at every step, and add the products;
-    here it is one product over all steps.
-    """
-
-    @staticmethod
-    def forward(
-        given: Tensor, weight: Tensor, bias: Tensor, kept: Tensor, first: Tensor
-    ) -> tuple[Tensor, ...]:
-        """The states [T, N, H] after every step, and r and z, n and U_n h + c_n of each.
-
-        From W x + b [T, N, 3 H], U, c, where the state is kept [T, N, 1], and the first state.
-        """
-        state, both, steps = first, 2 * first.shape[-1], []
-        for given_t, kept_t in zip(given.unbind(0), kept.unbind(0), strict=True):
-            h = state * kept_t
-            recalled_t = functional.linear(h, weight, bias)
-            gates = torch.sigmoid(given_t[:, :both] + recalled_t[:, :both])
-            recalled = recalled_t[:, both:]
-            new = torch.tanh(given_t[:, both:] + gates[:, : both // 2] * recalled)
-            state = new + gates[:, both // 2 :] * (h - new)
-            steps.append((state, gates, new, recalled))
-        return tuple(map(torch.stack, zip(*steps, strict=True)))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
-        """Keeps U, where the state is kept, the first state, and what the steps computed."""
-        _, weight, _, kept, first = inputs
-        ctx.save_for_backward(weight, kept, first, *output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of `forward`'s arguments, from those of the states, [T, N, H]."""
-        weight, kept, first, states, gates, new, recalled = ctx.saved_tensors
-        before = torch.cat((first.unsqueeze(0), states[:-1])) * kept
-        reset, update = gates.chunk(2, -1)
-        of_new = (1 - update) * (1 - new * new)  # the derivatives of h', by the gates' sums
-        of_update = (before - new) * update * (1 - update)
-        of_reset = of_new * recalled * reset * (1 - reset)
-        grad, of_given, of_recalled = torch.zeros_like(first), [], []
-        for t in reversed(range(len(states))):
-            grad = grad + grads[0][t]
-            by_new, both = grad * of_new[t], (grad * of_reset[t], grad * of_update[t])
-            of_given.append(torch.cat((*both, by_new), -1))
-            of_recalled.append(torch.cat((*both, by_new * reset[t]), -1))
-            grad = (grad * update[t] + of_recalled[-1] @ weight) * kept[t]
-        sums = torch.stack(of_recalled[::-1]).flatten(0, 1)
-        weight_grad = sums.T @ before.flatten(0, 1)
-        return torch.stack(of_given[::-1]), weight_grad, sums.sum(0), None, grad

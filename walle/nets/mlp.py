@@ -194,15 +194,6 @@ class MLP:
         x = self._features(params, x)
         return x if more is None else torch.cat((x, more), -1)
 
-    def without_gradient(self, params: Params, x: Tensor) -> Tensor:
-        """A faster form of `__call__` where no gradient is needed: [N, sizes[0]] -> [N, last]."""
-        x = self._features(params, x)
-        for name in self.layers:
-            x = functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
-            if name != self.layers[-1]:
-                _in_place(self.activation, x)()
-        return x
-
     def acting(self, params: Params, rows: int) -> Forward:
         """A faster form of `__call__` for the hot loop: [rows, sizes[0]] -> [rows, sizes[-1]].
 

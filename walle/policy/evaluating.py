@@ -39,7 +39,9 @@ class MeanReturn(NamedTuple):
         mean = float(x.mean())
         if x.size < 2:
             return cls(mean)
-        reach = student_t(x.size - 1) * float(x.std(ddof=1)) / math.sqrt(x.size)
+        from scipy.special import stdtrit  # slow to import
+
+        reach = float(stdtrit(x.size - 1, 0.975)) * float(x.std(ddof=1)) / math.sqrt(x.size)
         low, high = possible
         return cls(mean, max(mean - reach, min(low, mean)), min(mean + reach, max(high, mean)))
 
@@ -47,27 +49,6 @@ class MeanReturn(NamedTuple):
         """The mean in the format of `digits`, with the interval, if any, in brackets."""
         interval = "" if math.isnan(self.low) else f" [{digits(self.low)}, {digits(self.high)}]"
         return f"{digits(self.value)}{interval}"
-
-
-def student_t(dof: int) -> float:
-    """The 97.5% quantile of Student's t distribution with `dof` degrees of freedom.
-
-    Abramowitz & Stegun 1964, eq. 26.7.3 and 26.7.4, for θ = arctan(t / sqrt(dof)): the probability
-    of values within -+ t grows with θ, so θ is found by bisection.
-    """
-    low, high = 0.0, math.pi / 2
-    for _ in range(60):
-        theta = (low + high) / 2
-        odd = dof % 2
-        term = total = math.cos(theta) if odd else 1.0
-        for k in range(2 + odd, dof - 1, 2):
-            term *= math.cos(theta) ** 2 * (k - 1) / k
-            total += term
-        within = math.sin(theta) * total
-        if odd:
-            within = 2 / math.pi * (theta + (within if dof > 1 else 0.0))
-        low, high = (theta, high) if within < 0.95 else (low, theta)
-    return math.sqrt(dof) * math.tan(low)
 
 
 class Result(NamedTuple):

@@ -95,7 +95,7 @@ def test_the_summary_has_mean_times_without_the_iteration_that_compiled():
     speed = Speed()
     for each in (row(99.0, 1.0, 1.0, 100, 98.0), row(2.0, 1.0, 0.5, 100), row(3.0, 2.0, 0.5, 150)):
         speed.add(each)
-    found = summary({"eval_mean": 7.0, "env_steps": 350, "return_mean": None}, speed)
+    found = summary({"eval_mean": 7.0, "env_steps": 350, "return_mean": None, **speed.means()})
     assert found == pytest.approx(
         {
             "summary/eval_mean": 7.0,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from walle.agent.sinks import Speed, WandbSink, make_sinks
+from walle.agent.sinks import WandbSink, make_sinks
 from walle.errors import Interrupted
 from walle.system.run_files import read_status, update_status
 
@@ -216,7 +216,7 @@ def test_only_videos_of_the_run_are_logged_again(directory, monkeypatch):
 def test_a_run_that_fails_is_not_finished(error, code):
     codes = []
     sink = object.__new__(WandbSink)
-    sink._speed, sink._run = Speed(), SimpleNamespace(summary={})
+    sink._run = SimpleNamespace(summary={})
     sink._run.finish = lambda exit_code: codes.append(exit_code)
     with suppress(ValueError, Interrupted), ExitStack() as stack:
         stack.callback(sink.close, ROW)

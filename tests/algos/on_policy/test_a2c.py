@@ -29,8 +29,8 @@ def test_a_round_is_one_step_of_adam_on_the_policy_gradient():
     batch = algorithm.batch(algorithm.normalizers.experience(rollout), algorithm.vector)
     vector = algorithm.vector.clone().requires_grad_()
     policy, critic = algorithm.networks.split(vector)
-    log_prob = algorithm.policy.dist(policy, batch.inputs)[range(64), batch.action]
-    error = algorithm.critic(critic, batch.inputs) - batch.target
+    log_prob = algorithm.policy.dist(policy, batch.obs)[range(64), batch.action]
+    error = algorithm.critic(critic, batch.obs) - batch.target
     loss = -(log_prob * batch.advantage).mean() + 0.5 * error.square().mean()
     (gradient,) = torch.autograd.grad(loss, vector)
     settings = AdamSettings(epsilon=1e-5, max_grad_norm=0.5)

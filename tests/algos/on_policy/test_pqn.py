@@ -28,7 +28,7 @@ def test_targets_mix_the_best_value_and_the_next_target():
 def test_the_loss_is_the_squared_error_of_the_action_taken():
     algorithm, rollout = trained(1, *SMALL)
     batch = algorithm.batch(algorithm.normalizers.experience(rollout), algorithm.vector)
-    q = algorithm.policy.values(algorithm.vector[:-1], batch.inputs)[range(64), batch.action]
+    q = algorithm.policy.values(algorithm.vector[:-1], batch.obs)[range(64), batch.action]
     loss, _ = algorithm.loss(algorithm.vector, batch)
     assert loss.item() == pytest.approx((q - batch.target).square().mean().item(), rel=1e-5)
 

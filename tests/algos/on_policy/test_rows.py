@@ -65,7 +65,7 @@ def test_the_first_ratio_of_a_round_is_one(env):
     x = experience_of(algorithm, rollout)
     batch = algorithm.batch(x, algorithm.vector)
     params = algorithm.networks.split(algorithm.vector)[0]
-    dist = algorithm.policy.dist(params, algorithm.rows.features(params, batch.inputs))
+    dist = algorithm.policy.dist(params, algorithm.rows.features(params, batch.obs))
     ratio = (algorithm.policy.log_prob(dist, batch.action) - batch.log_prob).exp()
     assert ratio.shape == (32, 8)
     assert (ratio - 1).abs().max() < 1e-5

@@ -28,7 +28,7 @@ from torch import Tensor
 from walle.algos import engines
 from walle.algos.base import Capabilities, Problem
 from walle.algos.engines import Part
-from walle.algos.on_policy.base import OnPolicyActorCritic, OnPolicySettings, RowBatch
+from walle.algos.on_policy.base import OnPolicyActorCritic, OnPolicySettings, StepBatch
 from walle.algos.on_policy.experience import Experience
 from walle.errors import not_negative, one_of, positive
 from walle.learning import losses
@@ -64,11 +64,11 @@ class A2C(OnPolicyActorCritic):
         )
         self.optimizer = Optimizer(self.loss, self.adam_settings, shards=problem.shards)
 
-    def loss(self, vector: Tensor, batch: RowBatch) -> tuple[Tensor, Info]:
+    def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = -E[A log π] + c_v L_value - c_h H, over the round."""
         s = self.settings
         policy, critic = self.networks.split(vector)
-        features = self.rows.features(policy, batch.inputs)
+        features = self.rows.features(policy, batch.obs)
         dist = self.policy.dist(policy, features)
         log_prob = self.policy.log_prob(dist, batch.action)
         policy_loss = losses.policy_gradient(log_prob, batch.advantage)

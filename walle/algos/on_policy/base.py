@@ -15,7 +15,7 @@ from torch import Tensor
 from walle.algos import engines
 from walle.algos.base import Capabilities, CompilableSettings, Problem, copy_entries
 from walle.algos.on_policy.experience import Experience, Normalizers, values
-from walle.algos.on_policy.rows import SequenceInputs, make_rows
+from walle.algos.on_policy.rows import make_rows
 from walle.errors import ConfigError, not_negative, one_of, positive, within
 from walle.learning import losses, returns
 from walle.learning.adam import AdamSettings, AdamState, Learned, TrainState
@@ -69,18 +69,18 @@ class Estimates(NamedTuple):
 
 
 class StepBatch(NamedTuple):
-    """The N = T L steps of a round as the rows of a batch."""
+    """N rows, each a step of the round or a sequence of K steps; columns are [N] or [N, K]."""
 
-    obs: Tensor  # [N, O]
-    action: Tensor  # [N, *A]
-    log_prob: Tensor  # [N] of the action under the policy before the update
-    advantage: Tensor  # [N]
-    target: Tensor  # [N] of the value function
-    value: Tensor  # [N] the value function's estimate before the update
+    obs: Any  # the networks' inputs: observations [N, O], or of sequences `SequenceInputs`
+    action: Tensor  # [N, *A] or [N, K, *A]
+    log_prob: Tensor  # of the action under the policy before the update
+    advantage: Tensor
+    target: Tensor  # of the value function
+    value: Tensor  # the value function's estimate before the update
 
     @classmethod
     def of(cls, experience: Experience, estimates: Estimates) -> StepBatch:
-        """Flattens [T, L, ...] to [T L, ...]."""
+        """The N = T L steps of a round: flattens [T, L, ...] to [T L, ...]."""
         columns = (experience.obs, experience.action, experience.log_prob, *estimates)
         return cls(*(column.flatten(0, 1) for column in columns))
 
@@ -267,17 +267,6 @@ class OnPolicy(ABC):
         return ", ".join(["policy", "critic", *(f"normaliser of {kind}" for kind in kinds)])
 
 
-class RowBatch(NamedTuple):
-    """N rows, each a step or a sequence of K steps; columns are [N] or [N, K]."""
-
-    inputs: Tensor | SequenceInputs  # the networks' inputs: if rows are steps, observations [N, O]
-    action: Tensor  # [N, *A] or [N, K, *A]
-    log_prob: Tensor  # of the action under the policy before the update
-    advantage: Tensor
-    target: Tensor  # of the value function
-    value: Tensor  # the value function's estimate before the update
-
-
 class OnPolicyActorCritic(OnPolicy):
     """Base of the algorithms whose policy and critic share one vector and one optimizer."""
 
@@ -336,7 +325,7 @@ class OnPolicyActorCritic(OnPolicy):
     @torch.no_grad()
     def batch(
         self, experience: Experience, vector: Tensor, old_value: Tensor | None = None
-    ) -> RowBatch:
+    ) -> StepBatch:
         """The round's rows, with advantages from the critic in `vector`.
 
         `old_value` is the value estimate of the round's first batch; None when making that batch.
@@ -345,8 +334,8 @@ class OnPolicyActorCritic(OnPolicy):
         value_of = self.networks.value_function(vector)
         found = self.estimates(featured, lambda x: map_rows(value_of, x, self.team))
         as_rows = self.rows.as_rows
-        return RowBatch(
-            inputs=self.rows.inputs(experience, featured),
+        return StepBatch(
+            obs=self.rows.inputs(experience, featured),
             action=as_rows(experience.action),
             log_prob=as_rows(experience.log_prob),
             advantage=as_rows(found.advantage),

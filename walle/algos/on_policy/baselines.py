@@ -56,7 +56,7 @@ class NeuralBaseline:
     def __call__(self, obs: Tensor) -> Tensor:
         """Values [N] of normalised observations [N, O]."""
         params = self._critic.layout.unflatten(self.vector)
-        return map_rows(partial(self._critic.without_gradient, params), obs)
+        return map_rows(partial(self._critic, params), obs)
 
     def fit(self, obs: Tensor, target: Tensor) -> float:
         """Fits the targets [N]; returns the squared error before each step, averaged over steps."""

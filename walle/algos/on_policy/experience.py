@@ -14,8 +14,6 @@ from walle.algos.base import Problem
 from walle.nets.normalize import ObservationNormalizer, RewardNormalizer, normalize_into
 from walle.types import AnyArray, FloatArray, ObsLayout, PolicySnapshot, Rollout
 
-_BLOCK = 1 << 17  # numbers that are normalised at a time, 512 KB
-
 
 class Experience(NamedTuple):
     """A rollout as normalised tensors.
@@ -164,10 +162,7 @@ def normalized(
     rows = torch.empty(shape, dtype=getattr(torch, layout.dtype))  # aligned, unlike NumPy's
     np.concatenate(parts, out=rows.numpy())
     vectors = layout.vectors(rows.numpy())
-    size = max(1, _BLOCK // max(1, layout.vector))
-    for begin in range(0, len(vectors), size):
-        block = vectors[begin : begin + size]  # which stays in the cache
-        normalize_into(block, block, mean, inv_std, clip)
+    normalize_into(vectors, vectors, mean, inv_std, clip)
     return rows
 
 

@@ -38,7 +38,7 @@ from walle.algos.base import Capabilities, Problem
 from walle.algos.on_policy.base import (
     OnPolicyActorCritic,
     OnPolicySettings,
-    RowBatch,
+    StepBatch,
     schedule_factor,
 )
 from walle.algos.on_policy.experience import Experience
@@ -104,11 +104,11 @@ class PPO(OnPolicyActorCritic):
             shards=problem.shards,
         )
 
-    def loss(self, vector: Tensor, batch: RowBatch) -> tuple[Tensor, Info]:
+    def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = L_clip + c_v L_value - c_h H, over a minibatch."""
         s = self.settings
         policy, critic = self.networks.split(vector)
-        features = self.rows.features(policy, batch.inputs)
+        features = self.rows.features(policy, batch.obs)
         if self.log_std_end is not None:  # `set_noise` sets the noise's size
             policy = {**policy, "log_std": policy["log_std"].detach()}
         dist = self.policy.dist(policy, features)

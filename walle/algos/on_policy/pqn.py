@@ -22,7 +22,7 @@ from torch import Tensor
 
 from walle.algos import engines
 from walle.algos.base import Capabilities, CompilableSettings, Problem, check_discrete
-from walle.algos.on_policy.base import OnPolicyActorCritic, RowBatch
+from walle.algos.on_policy.base import OnPolicyActorCritic, StepBatch
 from walle.algos.on_policy.experience import Experience
 from walle.errors import one_of, positive, within
 from walle.learning import losses
@@ -106,10 +106,10 @@ class PQN(OnPolicyActorCritic):
         """The policy is its own critic."""
         self.networks: ActionValues = ActionValues(self.policy_factory())
 
-    def loss(self, vector: Tensor, batch: RowBatch) -> tuple[Tensor, Info]:
+    def loss(self, vector: Tensor, batch: StepBatch) -> tuple[Tensor, Info]:
         """L = E[(Q(s, a) - G)²], over a minibatch."""
         params, _ = self.networks.split(vector)
-        q = self.networks.values(params, self.rows.features(params, batch.inputs))
+        q = self.networks.values(params, self.rows.features(params, batch.obs))
         loss = losses.value_loss(q.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1), batch.target)
         return loss, {"value_loss": loss}
 

@@ -86,13 +86,14 @@ class SequenceRows(StepRows):
         states = self._memory.unroll(params, obs, began, inputs.state)
         return self._memory.with_rest(states, obs).transpose(0, 1)
 
+    @torch.no_grad()
     def with_features(self, params: Params, experience: Experience) -> Experience:
         """The round with the memory's states [T L + M, H] instead of observations.
 
         The state of a successor that the policy never saw is computed by one more step.
         """
         x = experience
-        state = self._memory.states(params, x.obs, x.began, x.state)
+        state = self._memory.unroll(params, x.obs, x.began, x.state)
         unseen = self._memory.step(params, x.states[x.ended.numel() :], state[x.needs_final_obs])
         states = torch.cat((state.flatten(0, 1), unseen))
         return x._replace(states=self._memory.with_rest(states, x.states))

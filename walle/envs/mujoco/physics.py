@@ -116,12 +116,10 @@ class LoopPhysics:
         self.saves = not _has_hidden_state(model)
         self._after = list({id(f): f for f in map(_AFTER_STEP.get, fields) if f}.values())
         # Making a view costs more than copying it, and a call costs more than the numbers it
-        # copies. So views are made once, and one concatenation fetches all fields of all lanes.
+        # copies. So views are made once, and one concatenation fetches all fields of a lane.
         self._ctrls = [data.ctrl for data in self._datas]
         self._sources = [[getattr(d, name).reshape(-1) for name in fields] for d in self._datas]
-        self._all_sources = [source for lane in self._sources for source in lane]
         self._rows: Array = np.empty((lanes, sum(source.size for source in self._sources[0])))
-        self._flat_rows = self._rows.reshape(-1)
         columns, start = {}, 0
         for name in fields:
             array = getattr(self._datas[0], name)
@@ -138,10 +136,7 @@ class LoopPhysics:
             step(model, data, substeps)
             for compute in self._after:
                 compute(model, data)
-        if lanes is None:
-            np.concatenate(self._all_sources, out=self._flat_rows)
-        else:
-            self._fetch(lanes)
+            np.concatenate(self._sources[i], out=self._rows[i])
 
     def reset(self, lanes: IntArray, qpos: Array, qvel: Array) -> None:
         """See `BatchPhysics.reset`."""
@@ -151,7 +146,7 @@ class LoopPhysics:
             data.qpos[:] = lane_qpos
             data.qvel[:] = lane_qvel
             mujoco.mj_forward(self._model, data)
-        self._fetch(lanes)
+            np.concatenate(self._sources[i], out=self._rows[i])
 
     def state(self) -> Array:
         """See `BatchPhysics.state`."""
@@ -168,10 +163,6 @@ class LoopPhysics:
     def warned(self) -> list[int]:
         """See `BatchPhysics.warned`."""
         return [i for i, d in enumerate(self._datas) if any(w.number for w in d.warning)]
-
-    def _fetch(self, lanes: IntArray) -> None:
-        for i in lanes:
-            np.concatenate(self._sources[i], out=self._rows[i])
 
 
 def make_physics(

@@ -9,32 +9,33 @@
 class Adam {
  public:
   Adam(long size, double beta1, double beta2)
-      : size_(size),
-        first_(float(1 - beta1)),
-        second_(float(1 - beta2)),
+      : size_(size), beta1_(beta1), beta2_(beta2),
         mean_(zeros(size)),
         square_(zeros(size)) {}
 
   float *mean() { return mean_.get(); }
   float *square() { return square_.get(); }
 
-  // One step with a gradient times `scale`; `rate` and `epsilon` are αₜ and εₜ there, corrected
-  // for the bias of the moments.
-  void step(float *parameters, const float *gradient, float scale, float rate, float epsilon) {
+  // Step number `t`, from 1, with a gradient times `scale`; see there for the corrected size and ε.
+  void step(float *parameters, const float *gradient, float scale, float rate, double epsilon,
+            double t) {
+    const double root = std::sqrt(1 - std::pow(beta2_, t));
+    const float size = float(rate * root / (1 - std::pow(beta1_, t))), added = float(epsilon * root);
+    const float first = float(1 - beta1_), second = float(1 - beta2_);
     for (long i = 0; i < size_; i += LANES) {
       const Vector g = load(gradient + i) * scale;
       Vector m = load(&mean_[i]), v = load(&square_[i]);
-      m += first_ * (g - m);
-      v += second_ * (g * g - v);
+      m += first * (g - m);
+      v += second * (g * g - v);
       store(&mean_[i], m);
       store(&square_[i], v);
-      store(parameters + i, load(parameters + i) - quotient(rate * m, square_root(v) + epsilon));
+      store(parameters + i, load(parameters + i) - quotient(size * m, square_root(v) + added));
     }
   }
 
  private:
   long size_;
-  float first_, second_;
+  double beta1_, beta2_;
   Floats mean_, square_;
 };
 

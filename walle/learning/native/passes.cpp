@@ -288,11 +288,8 @@ class Passes {
   }
 
   void step(float norm, float rate) {
-    const AdamSettings &s = settings_;
-    const double root = std::sqrt(1 - std::pow(s.beta2, ++steps_));
-    const double corrected = rate * root / (1 - std::pow(s.beta1, steps_));
-    const float scale = clamp(float(s.max_grad_norm) / (norm + 1e-6f), 0.0f, 1.0f);
-    adam_.step(parameters_.get(), gradient_, scale, float(corrected), float(s.epsilon * root));
+    const float scale = clamp(float(settings_.max_grad_norm) / (norm + 1e-6f), 0.0f, 1.0f);
+    adam_.step(parameters_.get(), gradient_, scale, rate, settings_.epsilon, ++steps_);
   }
 
   // The part of some rows in the gradient and in the numbers of a minibatch. Writes every entry of
@@ -309,7 +306,6 @@ class Passes {
       const int block = int(std::min(end - begin, long(BLOCK)));
       const long first = batch.start + begin;
       obs_.read(rows.obs, rows.count, batch.order, first, block);
-      prefetch(batch, first, block);
       if (distribution_) {
         distribution_->read(batch, first, block);
         policy_.forward(obs_.panels, parameters_.get(), block);
@@ -329,15 +325,6 @@ class Passes {
     for (int n = 0; n < NUMBERS; n++) means[n] = sum(sums[n]) * weight;
     means[LOSS] = means[POLICY_LOSS] + loss_.value_weight * means[VALUE_LOSS] -
                   loss_.entropy_weight * means[ENTROPY];
-  }
-
-  // Prefetches what the losses of a block read: rows in a random order are not in the cache.
-  static void prefetch(const Minibatch &batch, long first, int block) {
-    const Rows &rows = batch.rows;
-    if (!batch.order) return;
-    for (int i = 0; i < block; i++)
-      for (const float *column : {rows.log_prob, rows.advantage, rows.target, rows.value})
-        __builtin_prefetch(column + batch.order[first + i]);
   }
 
   // The objective of `count` rows, which begin at `row` of the block, and its slopes at the

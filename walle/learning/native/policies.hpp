@@ -31,6 +31,14 @@ struct Minibatch {
     for (int i = 0; i < count; i++) entries[i] = of[row(first + i) * width + col];
     return load(entries);
   }
+
+  // The same for an entry of discrete actions; -1 in the lanes beyond.
+  IntVector choices(long first, int count, long width = 1, long col = 0) const {
+    const long *of = static_cast<const long *>(rows.action);
+    IntVector result = IntVector{} - 1;
+    for (int i = 0; i < count; i++) result[i] = int(of[row(first + i) * width + col]);
+    return result;
+  }
 };
 
 // log π(a|s), the entropy, and KL(old || new) if there are old distributions.
@@ -250,7 +258,8 @@ class Categorical : public Distribution {
           old_log_p_, old_p_);
     Densities result{};
     for (size_t a = 0; a < entries_.size(); a++) {
-      const IntVector action = chosen(batch, first, count, int(a));
+      const IntVector action =
+          batch.choices(first, count, entries_.size(), a) + entries_[a].first;
       Vector entropy{};
       for (int k = entries_[a].first; k < entries_[a].end; k++) {
         const Vector log_p = at(log_p_, k), old_p = at(old_p_, k);
@@ -267,7 +276,8 @@ class Categorical : public Distribution {
   void slopes(const Minibatch &batch, long first, int row, int count, Vector of_log_prob,
               float of_entropy, float of_kl) override {
     for (size_t a = 0; a < entries_.size(); a++) {
-      const IntVector action = chosen(batch, first, count, int(a));
+      const IntVector action =
+          batch.choices(first, count, entries_.size(), a) + entries_[a].first;
       const Vector entropy = at(entropy_, int(a)), one = broadcast(1.0f);
       for (int k = entries_[a].first; k < entries_[a].end; k++) {
         if (output_of(k) < 0) continue;
@@ -290,16 +300,6 @@ class Categorical : public Distribution {
   // The output that is the logit of a choice; -1 if that is 0.
   int output_of(int choice) const {
     return !are_switches_ ? choice : choice % 2 ? choice / 2 : -1;
-  }
-
-  // The choice of the rows' actions in entry `a`, among those of all entries.
-  IntVector chosen(const Minibatch &batch, long first, int count, int a) const {
-    const long *actions = static_cast<const long *>(batch.rows.action);
-    IntVector choices = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
-    for (int i = 0; i < count; i++)
-      choices[i] = entries_[a].first +
-                   int(actions[batch.row(first + i) * long(entries_.size()) + a]);
-    return choices;
   }
 
   // Writes the choices' log probabilities and probabilities; `logit(output)` has LANES rows.
@@ -343,7 +343,7 @@ class ActionValues : public Distribution {
   int parameters() const override { return 1; }
 
   Densities densities(const Minibatch &batch, long first, int row, int count) override {
-    const IntVector action = chosen(batch, first, count);
+    const IntVector action = batch.choices(first, count);
     Densities result{};
     for (int k = 0; k < choices_; k++)
       result.log_prob += only(action == k, policy_.output().column(row, count, k));
@@ -352,7 +352,7 @@ class ActionValues : public Distribution {
 
   void slopes(const Minibatch &batch, long first, int row, int count, Vector of_value, float,
               float) override {
-    const IntVector action = chosen(batch, first, count);
+    const IntVector action = batch.choices(first, count);
     for (int k = 0; k < choices_; k++)
       policy_.output_error().set_column(row, count, k, only(action == k, of_value));
   }
@@ -360,13 +360,6 @@ class ActionValues : public Distribution {
   void gradient(float *to) const override { std::fill(to, to + Panels::padded(1), 0.0f); }
 
  private:
-  static IntVector chosen(const Minibatch &batch, long first, int count) {
-    const long *actions = static_cast<const long *>(batch.rows.action);
-    IntVector choices = numbered(std::make_integer_sequence<int, LANES>()) * 0 - 1;
-    for (int i = 0; i < count; i++) choices[i] = int(actions[batch.row(first + i)]);
-    return choices;
-  }
-
   const MLP &policy_;
   int choices_;
 };

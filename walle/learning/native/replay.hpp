@@ -11,7 +11,7 @@
 class TrainState {
  public:
   TrainState(long size, float beta1)
-      : betas_{beta1, 0.999f}, parameters_(zeros(size)), adam_(size, beta1, 0.999) {}
+      : parameters_(zeros(size)), adam_(size, beta1, 0.999) {}
 
   float *parameters() { return parameters_.get(); }
 
@@ -27,35 +27,19 @@ class TrainState {
     copy(fields[0], parameters());
     copy(fields[1], adam_.mean());
     copy(fields[2], adam_.square());
-    if (to_python)
-      *fields[3] = steps_;
-    else
-      set_steps(*fields[3]);
+    float *steps = fields[3];
+    copy_numbers(steps, &steps_, 1, to_python);
   }
 
   // One step with a gradient times `scale`.
   void step(const float *gradient, float rate, float scale = 1.0f) {
-    decay_[0] *= betas_[0], decay_[1] *= betas_[1], steps_++;
-    const double root = std::sqrt(1 - double(decay_[1]));
-    adam_.step(parameters(), gradient, scale, float(rate * root / (1 - double(decay_[0]))),
-               float(1e-8 * root));
+    adam_.step(parameters(), gradient, scale, rate, 1e-8, ++steps_);
   }
 
  private:
-  // Takes over t steps: β₁ᵗ and β₂ᵗ are the products that as many calls of `step` compute.
-  void set_steps(float steps) {
-    if (steps == steps_) return;
-    steps_ = steps;
-    for (int k = 0; k < 2; k++) {
-      decay_[k] = 1;
-      for (float t = 0; t < steps && decay_[k] * betas_[k] != decay_[k]; t++) decay_[k] *= betas_[k];
-    }
-  }
-
-  float betas_[2];
   Floats parameters_;
   Adam adam_;
-  float steps_ = 0, decay_[2] = {1, 1};  // t, β₁ᵗ and β₂ᵗ
+  float steps_ = 0;
 };
 
 // (1 - τ) θ' + τ θ, into θ'.

@@ -6,16 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#elif defined(__SSE__)
+#if defined(__SSE__)
 #include <xmmintrin.h>
-#endif
-
-#if defined(__has_builtin)  // g++ 10 and newer; the shuffle needs g++ 12
-#if __has_builtin(__builtin_shufflevector)
-#define WALLE_HAS_SHUFFLES
-#endif
 #endif
 
 // Floats in a vector, and the rows of a product's result, two vectors wide, that fit in registers:
@@ -87,20 +79,6 @@ inline IntVector first_lanes(int count) {
 
 inline Vector only(IntVector mask, Vector x) { return Vector(IntVector(x) & mask); }
 
-// a / b and √x. With AVX-512 they are an estimate and a step of Newton's method, exact to 2e-7 of
-// the result, in half the time; there the root is 0 below 1e-37, and the result is NaN for infinite
-// b or x.
-#if defined(__AVX512F__)
-inline Vector quotient(Vector a, Vector b) {
-  const Vector estimate = Vector(_mm512_rcp14_ps(__m512(b)));
-  return a * (estimate * (2.0f - b * estimate));
-}
-
-inline Vector square_root(Vector x) {
-  const Vector estimate = Vector(_mm512_rsqrt14_ps(__m512(x)));
-  return x < 1e-37f ? Vector{} : x * (estimate * (1.5f - 0.5f * x * estimate * estimate));
-}
-#else
 inline Vector quotient(Vector a, Vector b) { return a / b; }
 
 inline Vector square_root(Vector x) {
@@ -108,7 +86,6 @@ inline Vector square_root(Vector x) {
   for (int i = 0; i < LANES; i++) root[i] = __builtin_sqrtf(x[i]);
   return root;
 }
-#endif
 
 inline Vector clamp(Vector x, float low, float high) {
   x = x < low ? broadcast(low) : x;
@@ -151,13 +128,8 @@ inline Vector exp(Vector x) {
 // Half of a step of `transpose`, which swaps blocks of HALF lanes between two rows.
 template <int HALF, bool HIGH, int... I>
 inline Vector exchanged(Vector a, Vector b, std::integer_sequence<int, I...>) {
-#if defined(WALLE_HAS_SHUFFLES)
-  return __builtin_shufflevector(
-      a, b, (HIGH ? (I & HALF ? I + LANES : I + HALF) : (I & HALF ? I - HALF + LANES : I))...);
-#else
   return Vector{(HIGH ? (I & HALF ? b[I] : a[(I + HALF) % LANES])
                       : (I & HALF ? b[(I + LANES - HALF) % LANES] : a[I]))...};
-#endif
 }
 
 // Transposes a square of LANES rows and columns.
