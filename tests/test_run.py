@@ -503,3 +503,16 @@ def test_a_sweep_over_nothing_is_refused(command, tmp_path, capsys):
     assert ended.value.code == 2
     assert "the sweep has no jobs" in capsys.readouterr().err
     assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("where", ["__init__", "step"])
+def test_an_environment_that_exits_is_told(tmp_path, where):
+    """Its exit code would be the command's, also 0."""
+    env = f"+env.kwargs.how=exits in {where}"
+    words = ["env=gym", "env.id=tests.toy:Rude-v0", env, "sampler=serial", "total_steps=4096"]
+    command = [sys.executable, "-m", "walle.run", *words, f"hydra.run.dir={tmp_path}"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 1
+    assert "SystemExit: 0" in ran.stderr
+    assert "another class of yours, called sys.exit" in ran.stderr
+    assert "Traceback" not in ran.stderr

@@ -11,7 +11,8 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import MISSING, field, fields
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,18 @@ def what_went_wrong(error: BaseException) -> str:
     lines = str(error).strip().splitlines() or [frames[-1].line or "" if frames else ""]
     location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {lines[0]}{location}"
+
+
+@contextmanager
+def without_exit() -> Iterator[None]:
+    """A context in which a call of `sys.exit`, as by an environment, raises RolloutError."""
+    try:
+        yield
+    except SystemExit as error:
+        raise RolloutError(
+            f"{what_went_wrong(error)}: an environment, or another class of yours, called sys.exit;"
+            " report a fault by another exception, and end an episode with terminated or truncated"
+        ) from error
 
 
 def print_fault(error: Exception) -> None:

@@ -263,7 +263,7 @@ def attempt(path: Path, values: Mapping[str, Any], *, alone: bool = False) -> Re
         if alone and isinstance(error, ConfigError):
             raise
         return str(error)
-    except Exception as error:  # noqa: BLE001 - an environment may raise anything
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - an environment may raise anything
         return what_went_wrong(error)
 
 

@@ -73,7 +73,7 @@ def _run(composed: DictConfig) -> float | None:
     from omegaconf import OmegaConf
 
     from walle.config.loading import resumed_config, stored_config, validate
-    from walle.errors import DISK_FIXES, ConfigError
+    from walle.errors import DISK_FIXES, ConfigError, without_exit
     from walle.system.commands import command_of
     from walle.system.forkserver import (
         has_thread_limits,
@@ -129,7 +129,8 @@ def _run(composed: DictConfig) -> float | None:
     shown = os.path.relpath(directory)
     how_to_resume = f"resume with: {command_of('run')} resume={shlex.quote(shown)}"
     try:
-        result = train(config, directory, typed, resumed, launched=launched, identity=identity)
+        with without_exit():
+            result = train(config, directory, typed, resumed, launched=launched, identity=identity)
     except OSError as error:
         if error.errno not in DISK_FIXES or output_failed(error):
             raise

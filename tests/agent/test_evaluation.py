@@ -56,7 +56,7 @@ def test_every_evaluation_begins_with_an_empty_memory():
 
 
 def test_a_return_that_is_no_finite_number_is_refused(evaluate):
-    with pytest.raises(RolloutError, match=r"of an evaluation had a reward of inf: .* mask it"):
+    with pytest.raises(RolloutError, match=r"of an evaluation returned inf: .* mask it"):
         evaluate(lambda: False, how="infinite reward", episode_limit=3)
 
 

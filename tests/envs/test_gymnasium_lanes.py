@@ -185,7 +185,6 @@ def test_no_mujoco_noise(capfd, tmp_path, monkeypatch):
         ("complex reward", r"a reward of .*2j.*: return a real number"),
         ("complex observation", r"a complex observation in lane 4 at step 1: return real numbers"),
         ("complex entry", "a complex observation: return real numbers"),
-        ("exits", r"Rude-v0 called sys.exit\(0\) in lane 4 at step 1: end an episode"),
         ("wrong number", r"returned -1 in an observation, which is not in its Discrete\(5\)"),
         ("wrong dial", r"returned \[0 3\] in an observation, which is not in its MultiDiscrete"),
     ],

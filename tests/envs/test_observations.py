@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
 from walle.envs import EnvSpec, make_lanes
 from walle.envs.gymnasium_lanes import flattened
@@ -125,6 +125,7 @@ def test_an_image_of_another_shape_is_refused():
 def test_a_part_of_another_shape_is_refused(image):
     """NumPy would repeat a single entry, and a transposed matrix has as many entries."""
     parts = {"pose": Box(-1, 1, (2, 3), np.float64), "level": Box(-1, 1, (1,), np.float64)}
+    parts["dials"] = MultiDiscrete([3, 4])
     space = Dict({"cam": box(36, 36), **parts} if image else parts)
     env = gym.Env()
     env.observation_space = space
@@ -132,9 +133,12 @@ def test_a_part_of_another_shape_is_refused(image):
     made = flattened(env, EnvSpec("toy", saving="none"))
     whole = space.sample()
     assert len(made.observation({**whole, "level": 0.5})) == made.observation_space.shape[0]
-    for wrong in (whole["pose"].T, np.zeros(1), np.zeros((2, 3, 2))):
-        with pytest.raises(RolloutError, match=r"with shape .*, but its observation_space has"):
-            made.observation({**whole, "pose": wrong})
+    flat = made.observation({**whole, "pose": whole["pose"].reshape(-1)})
+    assert np.array_equal(flat, made.observation(whole))
+    wrong = [("pose", whole["pose"].T), ("pose", np.zeros(1)), ("pose", np.zeros((2, 3, 2)))]
+    for key, value in (*wrong, ("dials", 2), ("dials", np.array([1]))):
+        with pytest.raises(RolloutError, match=r"of shape .*, but its space has shape"):
+            made.observation({**whole, key: value})
 
 
 def test_keys_of_a_dict_may_be_numbers():

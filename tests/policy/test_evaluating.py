@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import walle
+from walle.envs.observations import ObservationRows
 from walle.errors import ConfigError
 from walle.policy import evaluating
-from walle.policy.acting import Origin
+from walle.policy.acting import Origin, Spaces
 from walle.policy.evaluating import MeanReturn, Result
 from walle.streams import afterwards_seed
 
@@ -105,3 +106,28 @@ def test_an_environment_with_other_spaces_is_refused(trained):
     policy.spaces = spaces._replace(observation=gym.spaces.Box(-1, 1, (9,)))
     with pytest.raises(ConfigError, match=r"now has observations in Box\(3,\), .* had Box\(9,\)"):
         walle.evaluate(policy, 1)
+
+
+def test_spaces_of_the_user_s_own_classes_and_other_bounds_are_the_same_spaces(trained):
+    class Printed(gym.spaces.Box):
+        def __repr__(self):
+            return "Printed"
+
+    spaces = walle.load(trained("ppo")).spaces
+    action = Printed(-2, 2, spaces.action.shape, spaces.action.dtype)
+    seen = Printed(-9, 9, spaces.observation.shape)
+    assert Spaces(seen, action).texts == spaces.texts
+    whole = gym.spaces.Discrete(2)
+    assert Spaces(seen, whole, 1).texts != Spaces(seen, whole, 0).texts
+    assert Spaces(seen, action, 0, (1, 1)).texts != spaces.texts
+
+
+def test_the_outline_of_rows_has_keys_shapes_and_pixels():
+    def rows(high=1, pixels=255, name="pose"):
+        cam = gym.spaces.Box(0, pixels, (36, 36, 3), np.uint8)
+        parts = {"cam": cam, name: gym.spaces.Box(-high, high, (3,))}
+        return ObservationRows(gym.spaces.Dict(parts), "toy").outline
+
+    assert rows() == rows(high=2)
+    assert len({rows(), rows(pixels=100), rows(name="arm")}) == 3
+    assert "pose: (3,)" in rows()

@@ -151,7 +151,7 @@ def run_episodes(
             total += np.where(running[:, None], step.info, 0)
         running &= ~(step.terminated | step.truncated)
     if not np.isfinite(returns).all():
-        raise _not_finite("had a reward of", returns)
+        raise _not_finite("returned", returns)
     if faults:
         text = f"{faults} of {count_text(n, 'episode')} of an evaluation ended at a fault"
         print(f"env.on_error=reset: {text}", file=sys.stderr, flush=True)

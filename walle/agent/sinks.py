@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from walle.agent.csv_file import Row
+from walle.errors import what_went_wrong
 from walle.system.identity import flatten
 from walle.system.run_files import read_status, set_aside, update_status
 
@@ -161,7 +162,10 @@ class Sink(ABC):
                     row = {key: float(cell) for key, cell in cells.items() if cell}
                     entries.append((row["env_steps"], partial(log, row)))
         for _, log_again in sorted(entries, key=lambda entry: entry[0]):
-            log_again()
+            try:
+                log_again()
+            except Exception as error:  # noqa: BLE001 - a service that fails ends no run
+                print(f"not shown again: {what_went_wrong(error)}", file=sys.stderr)
 
     @abstractmethod
     def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:

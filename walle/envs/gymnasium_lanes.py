@@ -118,8 +118,6 @@ class GymnasiumLanes:
             if not (isinstance(pair, tuple) and len(pair) == 2):
                 raise RolloutError(f"reset() must return (observation, info), got {pair!r}")  # noqa: TRY301
             obs = self._checked(i, pair[0])
-        except SystemExit as error:
-            raise self._exits(error, i) from error
         except Exception as error:
             self._add_location(error, i)
             raise
@@ -158,8 +156,6 @@ class GymnasiumLanes:
                 given = action if self._frame_skip == 1 else action.copy()
                 obs, reward, terminated, truncated, info = env.step(given)
                 total += reward if type(reward) is float else real_number(reward)
-            except SystemExit as error:
-                raise self._exits(error, i) from error
             except Exception as error:
                 self._add_location(error, i)
                 raise
@@ -185,12 +181,6 @@ class GymnasiumLanes:
 
     def _where(self, i: int) -> str:
         return f"in lane {self._lanes[i]} at step {self._steps}"
-
-    def _exits(self, error: SystemExit, i: int) -> RolloutError:
-        return RolloutError(
-            f"{_name(self._envs[i])} called sys.exit({error.code!r}) {self._where(i)}: end an "
-            "episode with terminated or truncated, and report a fault by an exception"
-        )
 
     def _add_location(self, error: Exception, i: int) -> None:
         error.add_note(f"raised by {_name(self._envs[i])} {self._where(i)}")

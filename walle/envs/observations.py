@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -156,6 +157,16 @@ class ObservationRows(gym.spaces.Box):
         return ObservationRows(self.original, "", keys=keys, small=bool(self.layout.images))
 
     @property
+    def outline(self) -> str:
+        """The parts as far as networks depend on them: keys, shapes, and images' pixels."""
+        parts = zip(entries(self.original, self.original), self._images, strict=True)
+        texts = [
+            f"{key[1:]}: {image or part.shape or gym.spaces.flatdim(part)}"
+            for (key, part), image in parts
+        ]
+        return f"{{{', '.join(texts)}}}{f', keys={self.keys}' if self.keys else ''}"
+
+    @property
     def image_keys(self) -> list[str]:
         """The keys of the images in a Dict, in their order; "" for a space that is an image."""
         keys = zip(entries(self.original, self.original), self._images, strict=True)
@@ -253,24 +264,22 @@ def check_entries(values: AnyArray, dtype: Any, where: str = "") -> AnyArray:
 def check_part(value: Any, space: gym.Space[Any]) -> None:
     """Refuses a part of an observation that would flatten to the numbers of another one.
 
-    A Box of one entry may also be a number, as dimensions of length 1 may be missing.
+    It may be flat, and dimensions of length 1 may be missing.
     """
     check_entries(value, space.dtype)
-    if isinstance(space, gym.spaces.Box | gym.spaces.MultiBinary):
-        shape = np.shape(value)
-        if shape != space.shape and _without_ones(shape) != _without_ones(space.shape):
-            raise RolloutError(
-                f"the environment returned a part of an observation with shape {shape}, but its "
-                f"observation_space has {space.shape} there: return such parts from reset and step"
-            )
-        return
     if isinstance(space, gym.spaces.Discrete):
         inside = 0 <= value - space.start < space.n  # in every step: NumPy would take 5x longer
-    elif isinstance(space, gym.spaces.MultiDiscrete):
-        choice = np.asarray(value) - space.start
-        inside = bool(((choice >= 0) & (choice < space.nvec)).all())
     else:
-        return
+        shape, its = np.shape(value), space.shape or ()
+        if shape not in (its, (math.prod(its),)) and _without_ones(shape) != _without_ones(its):
+            raise RolloutError(
+                f"the environment returned an observation, or a part of one, of shape {shape}, but "
+                f"its space has shape {its}: return that from reset and step"
+            )
+        if not isinstance(space, gym.spaces.MultiDiscrete):
+            return
+        choice = np.reshape(value, its) - space.start
+        inside = bool(((choice >= 0) & (choice < space.nvec)).all())
     if not inside:
         raise RolloutError(
             f"the environment returned {value} in an observation, which is not in its {space}: "

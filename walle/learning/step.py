@@ -24,7 +24,7 @@ from torch.func import grad_and_value
 
 from walle.learning.adam import AdamSettings, AdamState, Result, TrainState, adam_step
 from walle.learning.sharing.team import ALONE, Team, dealt
-from walle.learning.trees import leaves, map_leaves
+from walle.learning.trees import leaves, map_leaves, rebuild
 from walle.system.files import cache_directory
 
 Batch = Any
@@ -151,6 +151,13 @@ def minibatches(
     at most one row.
     """
     count = batch_rows(data)
+    if shards == 1:
+        data = data if order is None else taken(data, order)
+        steps = -(-count // size)
+        columns = [torch.split(x, size) if x.dim() else [x] * steps for x in leaves(data)]
+        for parts in zip(*columns, strict=True):
+            yield Minibatch([rebuild(data, iter(parts))], [1.0])
+        return
     order = torch.arange(count) if order is None else order
     for index in torch.split(order, size):
         rows = len(index)

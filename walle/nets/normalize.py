@@ -14,12 +14,27 @@ from walle.types import NO_LANE, AnyArray, BoolArray, FloatArray, IntArray, uniq
 Float64Array = npt.NDArray[np.float64]
 # the mean of a batch of samples, and the sum of their squared deviations from it
 Moments = tuple[Float64Array, Float64Array]
+_AT_ONCE = 1 << 18  # numbers of a block, 2 MB in float64
 
 
 def batch_moments(samples: AnyArray) -> Moments:
-    """The moments of [N, *shape], N >= 1; each result is [*shape]."""
+    """The moments of [N, *shape], N >= 1; each result is [*shape].
+
+    The squares of wide rows are summed a block at a time, with the sum so far as the block's first
+    row. The order of additions is that of one sum over all rows, so the sum has the same bits, and
+    its terms stay in the cache.
+    """
     mean = samples.mean(0, dtype=np.float64)
-    return mean, np.asarray(np.square(samples - mean).sum(0))
+    rows = max(1, _AT_ONCE // max(1, mean.size))
+    if mean.size < 2 or len(samples) <= rows:  # a single column is added in another order
+        return mean, np.asarray(np.square(np.subtract(samples, mean)).sum(0))
+    block: Float64Array = np.zeros((1 + rows, *mean.shape))
+    for begin in range(0, len(samples), rows):
+        part = samples[begin : begin + rows]
+        terms = block[1 : 1 + len(part)]
+        np.square(np.subtract(part, mean, out=terms), out=terms)
+        block[0] = block[: 1 + len(part)].sum(0)
+    return mean, np.array(block[0])
 
 
 class RunningMoments:

@@ -21,7 +21,7 @@ import numpy as np
 from walle.agent import checkpoint
 from walle.envs import EnvSpec, Lanes
 from walle.envs.lanes import from_zero
-from walle.envs.observations import ObservationRows, check_finite, space_from, space_values
+from walle.envs.observations import ObservationRows, space_from, space_values
 from walle.envs.transforms import action_map
 from walle.errors import CheckpointError, ConfigError, WalleError, nearest, what_went_wrong
 from walle.nets.factory import NetSettings, PolicySpec
@@ -73,19 +73,22 @@ class Spaces(NamedTuple):
 
     def check(self, lane: Lanes, where: str) -> None:
         """Raises ConfigError, which begins with `where`, if a lane has other spaces."""
-        now = Spaces.of(lane)
-        seen, sees = (
-            f"Box{x.shape}" if type(x) is gym.spaces.Box else str(x)
-            for x in (self.observation, now.observation)
-        )
-        does, did = [(str(x.action), str(x.first_action), x.shape) for x in (now, self)]
-        for kind, before, after in (("observations", seen, sees), ("actions", did, does)):
-            if before != after:
-                was, new = (x if isinstance(x, str) else x[0] for x in (before, after))
+        pairs = zip(self.texts, Spaces.of(lane).texts, strict=True)
+        for kind, (was, now) in zip(("observations", "actions"), pairs, strict=True):
+            if was != now:
                 raise ConfigError(
-                    f"{where}: the environment now has {kind} in {new}, and it had {was} when the "
+                    f"{where}: the environment now has {kind} in {now}, and it had {was} when the "
                     "policy was trained; change it back, or train a new policy"
                 )
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The observations and the actions as far as a policy depends on them."""
+        seen = self.observation
+        rows = seen.outline if isinstance(seen, ObservationRows) else f"Box{seen.shape}"
+        did = str(space_from(space_values(self.action)))  # the same for a class of the user's
+        did += f" from {self.first_action}" * bool(np.any(self.first_action))
+        return rows, did + f" of shape {self.shape}" * (self.shape is not None)
 
 
 class Policy:
@@ -187,7 +190,8 @@ class Policy:
             a batch. If `state` was given, the action and the next state.
 
         Raises:
-            ConfigError: the observation or the state has the wrong shape, or the state is missing.
+            ConfigError: the observation or the state has the wrong shape, or the state is missing;
+                an observation has a number that is not finite.
         """
         rows, single = self._checked(obs)
         with self._lock:  # the actor's arrays are used again
@@ -234,7 +238,9 @@ class Policy:
                 "policy.env() returns them"
             )
         shifted = np.subtract(rows, self.spec.offset or 0).astype(np.float32)
-        check_finite(shifted)
+        if not np.isfinite(shifted).all():
+            number = shifted[~np.isfinite(shifted)][0]
+            raise ConfigError(f"an observation has {number}, and a policy needs finite numbers")
         return np.atleast_2d(shifted), rows.ndim == 1
 
     def _checked_state(self, state: FloatArray | None, rows: int, single: bool) -> FloatArray:

@@ -50,7 +50,9 @@ class Parent(NamedTuple):
         try:
             for name, values in ((state.get("policy") or {}).get("spaces") or {}).items():
                 its[f"space of {name}"], mine[f"space of {name}"] = (
-                    f"Box{x.shape}" if type(x) is gym.spaces.Box else str(x)
+                    getattr(x, "outline", f"Box{x.shape}")
+                    if isinstance(x, gym.spaces.Box)
+                    else str(x)
                     for x in (space_from(values), own[name])
                 )
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:

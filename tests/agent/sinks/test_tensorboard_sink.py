@@ -53,6 +53,7 @@ def test_a_run_that_is_resumed_with_tensorboard_shows_its_earlier_rows(run):
     _, directory = run(*overrides, "logger=files", "total_steps=512")
     (directory / "videos").mkdir()
     (directory / "videos/256.mp4").touch()  # which TensorBoard cannot show
+    (directory / "videos/512.gif").touch()  # damaged
     config = compose([*SMALL, *overrides, "logger=tensorboard", "total_steps=768"])
     train(config, directory, (), checkpoint.load(directory / "checkpoints/last.pt"))
     (file,) = (directory / "tensorboard").rglob("events.*")
