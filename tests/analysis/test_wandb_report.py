@@ -70,7 +70,7 @@ def test_every_panel_shows_a_name_that_runs_log() -> None:
     row = dict.fromkeys(("iteration_s", "collect_s", "learn_s", "env_steps_per_s"), 1.0)
     speed = Speed()
     speed.add({**row, "compile_s": 0.0})
-    logged = summary({"eval_mean": 1.0}, speed)
+    logged = summary({"eval_mean": 1.0, **speed.means()})
     assert {name for _, name in wandb_report.BARS} <= logged.keys()
 
 
