@@ -91,7 +91,7 @@ def study(
         costs.measured,
         learners=learners or costs.measured.learners,
         machines=machines,
-        cores=cores or max(run.cores for run in sweep.runs) or None,
+        cores=cores or _cores(sweep),
         bandwidth=bandwidth * 1e9 / 8,
         latency_s=latency / 1000,
         exchange_s=exchange / 1000,
@@ -158,6 +158,11 @@ def _about(costs: Costs, first: Setup, warmup: int) -> list[str]:
         f"A step of one environment takes {1000 * cpu_s:.3g} ms of a core and "
         f"{1000 * (step_s - cpu_s):.3g} ms of waiting. {spread}",
     ]
+
+
+def _cores(sweep: Sweep) -> int | None:
+    """The most cores that a run had: a launcher gives a run no more than it needs."""
+    return max(run.cores for run in sweep.runs) or None
 
 
 def _mode(lag: int | None) -> str:
@@ -240,9 +245,8 @@ def _figure(
     right.plot([], [], "o", ms=9, mfc="none", color=style.PAPER_GREY, label="more gain nothing")
     ideal = min(max(numbers), max(p.speedup(base).value for mine in modes.values() for p in mine))
     right.plot([1, ideal], [1, ideal], color=style.IDEAL_GREY, ls="--", zorder=1, label="ideal")
-    measured, machine = False, max(run.cores for run in sweep.runs) or None
+    measured, machine = False, _cores(sweep)
     for run, setup, rows in round_model.read_rounds(sweep, warmup):
-        # A launcher gives a run no more cores than it needs, which is as good as all.
         cores = setup.cores if run.oversubscribed else machine
         there = (setup.learners, cores, 1) == (first.learners, first.cores, first.machines)
         if there and (mode := _mode(setup.max_lag)) in looks:

@@ -1,4 +1,4 @@
-"""Draws the speedup, the ideal and Amdahl's law against the samplers or the learners.
+"""Draws the speedup, the ideal and Amdahl's law against samplers or learners.
 
 speedup(n) = seconds of collection at n = 1 / seconds of collection at n, for the same environment
 steps and without the warm-up iterations; for learners, seconds of learning. If the launcher ran the

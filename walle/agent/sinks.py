@@ -161,11 +161,14 @@ class Sink(ABC):
                 for cells in csv.DictReader(text.splitlines()):
                     row = {key: float(cell) for key, cell in cells.items() if cell}
                     entries.append((row["env_steps"], partial(log, row)))
+        failures: dict[str, None] = {}
         for _, log_again in sorted(entries, key=lambda entry: entry[0]):
             try:
                 log_again()
             except Exception as error:  # noqa: BLE001 - a service that fails ends no run
-                print(f"not shown again: {what_went_wrong(error)}", file=sys.stderr)
+                failures[what_went_wrong(error)] = None
+        for failure in failures:
+            print(f"not shown again: {failure}", file=sys.stderr)
 
     @abstractmethod
     def log(self, numbers: dict[str, float | int], env_steps: Any) -> None:
@@ -214,8 +217,6 @@ class TensorBoardSink(Sink):
 
     def video(self, env_steps: int, path: Path) -> None:
         """Shows a GIF under eval/; `add_video` would need another package to make one."""
-        if path.suffix != ".gif":  # filmed before the run was resumed with this sink
-            return
         from PIL import Image
         from tensorboard.compat.proto.summary_pb2 import Summary
 

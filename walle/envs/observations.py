@@ -271,7 +271,8 @@ def check_part(value: Any, space: gym.Space[Any]) -> None:
         inside = 0 <= value - space.start < space.n  # in every step: NumPy would take 5x longer
     else:
         shape, its = np.shape(value), space.shape or ()
-        if shape not in (its, (math.prod(its),)) and _without_ones(shape) != _without_ones(its):
+        fits = shape == its or shape == (math.prod(its),)
+        if not fits and _without_ones(shape) != _without_ones(its):
             raise RolloutError(
                 f"the environment returned an observation, or a part of one, of shape {shape}, but "
                 f"its space has shape {its}: return that from reset and step"

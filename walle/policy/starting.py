@@ -14,7 +14,6 @@ from walle.agent import checkpoint
 from walle.algos.base import copy_entries
 from walle.config.schemas import Config
 from walle.envs.lanes import EnvSpec, Lanes
-from walle.envs.observations import space_from
 from walle.errors import CheckpointError, ConfigError
 from walle.policy.acting import Spaces, find_checkpoint
 from walle.system.identity import flatten
@@ -46,15 +45,12 @@ class Parent(NamedTuple):
         """Starts a new run's algorithm from it; returns a line to print, or raises ConfigError."""
         file, state = self  # data: nothing that it names is imported
         mine, its = (flatten(checkpoint.as_data(x)) for x in (asdict(config), state["config"]))
-        own = {"obs": lane.observation_space, "action": lane.env_action_space}
         try:
-            for name, values in ((state.get("policy") or {}).get("spaces") or {}).items():
-                its[f"space of {name}"], mine[f"space of {name}"] = (
-                    getattr(x, "outline", f"Box{x.shape}")
-                    if isinstance(x, gym.spaces.Box)
-                    else str(x)
-                    for x in (space_from(values), own[name])
-                )
+            if stored := (state.get("policy") or {}).get("spaces"):
+                for flat, of in ((its, Spaces.stored(stored)), (mine, Spaces.of(lane))):
+                    flat["space of obs"], action = of.texts[0], of.action  # its bounds may differ
+                    is_box = isinstance(action, gym.spaces.Box)
+                    flat["space of action"] = f"Box{action.shape}" if is_box else str(action)
         except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise CheckpointError(f"{file} is damaged: policy.spaces: {error!r}") from error
         scales = "rewards" in state["algorithm"]  # off-policy runs up to version 0.3 do not say it

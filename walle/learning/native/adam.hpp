@@ -29,7 +29,7 @@ class Adam {
       v += second * (g * g - v);
       store(&mean_[i], m);
       store(&square_[i], v);
-      store(parameters + i, load(parameters + i) - quotient(size * m, square_root(v) + added));
+      store(parameters + i, load(parameters + i) - size * m / (square_root(v) + added));
     }
   }
 

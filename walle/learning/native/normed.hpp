@@ -105,7 +105,7 @@ class NormedMLPs {
           float *x = &w.at(0, col);
           const Vector squares =
               total(w, [&](long at) { return load(x + at) * load(x + at); }, w.rows);
-          const Vector inverse = quotient(broadcast(1), square_root(squares));
+          const Vector inverse = 1.0f / square_root(squares);
           for (int row = 0; row < w.rows; row++, x += w.width)  // padding stays zero
             store(x, squares == 0.0f ? Vector{} : load(x) * inverse);
         }
@@ -183,7 +183,7 @@ class NormedMLPs {
   static Vector factor(const Layer &layer, const float *parameters, const float *moments,
                        int col) {
     const float *variance = moments + layer.mean + Panels::padded(layer.inputs) + col;
-    return quotient(load(parameters + layer.scale + col), square_root(load(variance) + EPSILON));
+    return load(parameters + layer.scale + col) / square_root(load(variance) + EPSILON);
   }
 
   // The sum over rows of `term`, which gets the distance of a row from the first.
@@ -205,7 +205,7 @@ class NormedMLPs {
     const auto square = [&](long at) { return (load(x + at) - mean) * (load(x + at) - mean); };
     const Vector variance = total(z, square, rows) / float(rows);
     store(to, mean), store(to + Panels::padded(z.cols), variance);
-    const Vector inverse = quotient(broadcast(1), square_root(variance + EPSILON));
+    const Vector inverse = 1.0f / square_root(variance + EPSILON);
     for (int row = 0; row < rows; row++, x += z.width) store(x, (load(x) - mean) * inverse);
   }
 

@@ -79,8 +79,6 @@ inline IntVector first_lanes(int count) {
 
 inline Vector only(IntVector mask, Vector x) { return Vector(IntVector(x) & mask); }
 
-inline Vector quotient(Vector a, Vector b) { return a / b; }
-
 inline Vector square_root(Vector x) {
   Vector root;
   for (int i = 0; i < LANES; i++) root[i] = __builtin_sqrtf(x[i]);
@@ -103,7 +101,7 @@ inline Vector tanh(Vector x) {
       (((1.33546275e-08f * z + 2.06090557e-05f) * z + 3.49558643e-03f) * z + 1.33810242e-01f) * z;
   const Vector q =
       (((7.77654375e-07f * z + 3.28563209e-04f) * z + 2.58769757e-02f) * z + 4.67143398e-01f) * z;
-  return quotient(x * (p + 1.0f), q + 1.0f);
+  return x * (p + 1.0f) / (q + 1.0f);
 }
 
 constexpr float LOG_LARGEST = 88.0f;  // whose exponential is just finite
