@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -438,3 +439,22 @@ def test_a_panel_with_a_single_line_has_room_beside_its_labels(tmp_path: Path) -
 def test_an_axis_has_a_width_where_everything_is_neutral() -> None:
     low, high = compare._limits([Interval(1.0)], "ratio")
     assert low < 1 < high
+
+
+def test_runs_too_short_for_speeds_have_scores(tmp_path: Path) -> None:
+    jobs = [Job(algo=algo, seed=seed) for algo in ("a2c", "ppo") for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    for i, job in enumerate(jobs):
+        write_run(root / str(i), replace(job, iterations=1))
+    sweep = load(root)
+    study = compare.study(sweep, returns="training", warmup=1)
+    assert study.table["of"].tolist() == ["final score"]
+    assert any(note.startswith("No speeds are compared: --warmup 1") for note in sweep.notes)
+
+
+def test_sides_that_are_no_names_say_their_key(tmp_path: Path) -> None:
+    jobs = [Job(max_lag=lag, seed=seed) for lag in (0, None) for seed in (0, 1)]
+    root = write_sweep(tmp_path / "s", jobs)
+    said = " ".join(compare.study(load(root), by="sampler.max_lag").sentences)
+    assert "max_lag=null" in said
+    assert "null - " not in said.replace("max_lag=null - ", "")

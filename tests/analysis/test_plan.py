@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -164,3 +165,16 @@ def test_jobs_pinned_to_what_they_need_do_not_make_a_small_machine(tmp_path: Pat
     left = study.figure.axes[0]
     places = [line.get_xdata() for line in left.get_lines() if line.get_marker() == "o"]
     assert {float(x[0]) for x in places if len(x)} == {1, 2}
+
+
+def test_only_settings_that_the_algorithm_has_are_advised(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(serial=0.0, iterations=6, learn_s=9.0)])
+    file = root / "0" / "run.json"
+    content = json.loads(file.read_text())
+    algo = content["config"]["algo"]
+    content["config"]["algo"] = {"name": "sac", "updates_per_step": 1.0}
+    assert "epochs" in algo
+    file.write_text(json.dumps(content))
+    said = [t for t in plan.study(load(root), samplers=[1, 2], lag=[0]).sentences if "takes" in t]
+    assert any("of a round: fewer algo.updates_per_step shorten it" in text for text in said)
+    assert not any("epochs" in text for text in said)
