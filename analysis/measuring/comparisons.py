@@ -260,7 +260,7 @@ def compare(
     if len(comparisons) < 2:
         return comparisons
     if quantity.seeded and not quantity.learned:
-        whole = _overall_seeded(quantity, samples, list(tasks.values()), blocks=blocks)
+        whole = _overall_seeded(quantity, samples, blocks=blocks)
     else:
         ranged = {label: tasks[label] for label in scaled} if scaled else tasks
         whole = _overall(quantity, ranged, list(scaled.values()))
@@ -357,18 +357,12 @@ def _overall(
 
 
 def _overall_seeded(
-    quantity: Quantity,
-    samples: Mapping[str, tuple[Pairing, Seeded, Seeded]],
-    each: Sequence[Sides],
-    *,
-    blocks: bool,
+    quantity: Quantity, samples: Mapping[str, tuple[Pairing, Seeded, Seeded]], *, blocks: bool
 ) -> Comparison:
     """The comparison over tasks of each seed's mean over the numbers of processes.
 
     A seed's times to a return depend on each other, whatever the number of samplers, because
-    learning takes the same steps: they count as one value. Two seeds may agree by chance, so the
-    variance is at least the pooled relative variance of `each`, the tasks with each number of
-    processes; its degrees of freedom are those of the tasks.
+    learning takes the same steps: they count as one value.
     """
     by_task: dict[str, list[tuple[Seeded, Seeded]]] = {}
     for pairing, a, b in samples.values():
@@ -377,13 +371,7 @@ def _overall_seeded(
         task: sides(*(_means(part) for part in zip(*pairs, strict=True)), shared=blocks)
         for task, pairs in by_task.items()
     }
-    whole, ratios = _overall(quantity, tasks, []), _log_ratios(tasks)
-    if not ratios or all(both.identical for both in each):
-        return whole
-    own = stats.overall(list(ratios.values()))
-    pooled = stats.overall(stats.pooled_log_ratios(list(tasks.values()), like=each), pooled=True)
-    wider = own if pooled.reach <= own.reach else pooled  # the pooled reach may be NaN
-    return whole._replace(ratio=wider.interval(math.exp))
+    return _overall(quantity, tasks, [])
 
 
 def _means(parts: Sequence[Seeded]) -> Seeded:

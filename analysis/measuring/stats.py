@@ -233,41 +233,11 @@ def log_ratio(both: Sides) -> Estimate:
     return difference(Sides(a, b, both.paired))._replace(value=value)
 
 
-def pooled_log_ratios(
-    tasks: Sequence[Sides], like: Sequence[Sides] | None = None
-) -> list[Estimate]:
-    """`log_ratio` of every task, if all runs share one relative variance, as speeds do.
-
-    The variance of a run is pooled over all tasks and both sides; its degrees of freedom are the
-    sum over them. If all tasks are paired, it is the variance of the pairs' differences. If `like`
-    is given, its variance is used instead; the runs of `like` may depend on each other, so the
-    degrees of freedom are at most those of `tasks`.
-    """
-    paired = all(both.paired for both in (*tasks, *(like or ())))
-
-    def spread(of: Sequence[Sides]) -> tuple[float, int]:
-        """The sum of squared relative deviations, of runs or of pairs, and its degrees."""
-        squares, dof = 0.0, 0
-        for both in of:
-            a, b = both.a / both.a.mean(), both.b / both.b.mean()
-            for deviations in [b - a] if paired else [a - 1, b - 1]:
-                squares += float((deviations**2).sum())
-                dof += deviations.size - 1
-        return squares, dof
-
-    squares, known = spread(like or tasks)
-    variance = squares / known if known else math.nan
-    dof = min(known, spread(tasks)[1])
-    weights = [1 / t.a.size + (0 if paired else 1 / t.b.size) for t in tasks]
-    values = [math.log(both.b.mean() / both.a.mean()) for both in tasks]
-    return [Estimate(v, variance * w, dof) for v, w in zip(values, weights, strict=True)]
-
-
 def overall(tasks: Sequence[Estimate], *, pooled: bool = False) -> Estimate:
     """The mean over tasks, each with the same weight.
 
     Its degrees of freedom are Welch's and Satterthwaite's, (sum v)^2 / sum(v^2 / dof). Estimates
-    that share one variance keep its degrees (`pooled`, see `pooled_log_ratios`).
+    that share one variance keep its degrees (`pooled`).
     """
     values, variances, dofs = (np.array(column) for column in zip(*tasks, strict=True))
     parts = variances / len(tasks) ** 2

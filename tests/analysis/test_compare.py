@@ -235,20 +235,17 @@ def test_the_range_starts_with_the_first_episodes(four: Path) -> None:
     assert "Range, from the start to the better side's mean: 10 to 170." in study.sentences
 
 
-def test_the_overall_time_has_the_variance_of_every_number_of_samplers(tmp_path: Path) -> None:
+def test_the_overall_time_is_of_each_seeds_mean_over_numbers_of_samplers(tmp_path: Path) -> None:
     jobs = [Job(n=n, seed=seed, algo=algo) for algo in "ab" for n in (1, 2) for seed in range(3)]
     root = write_sweep(tmp_path / "s", jobs)
     for number, job in enumerate(jobs):
-        sign = (-1) ** (job.n + job.seed) if job.algo == "a" else 0  # cancels in the mean over n
-        write_rows(root / str(number), [0.0, *[20.0] * 9], seconds=1 + 0.1 * sign)
+        slower = 1 + 0.1 * job.n * job.seed if job.algo == "a" else 1
+        write_rows(root / str(number), [0.0, *[20.0] * 9], seconds=slower)
     time = rows_of(compare.study(load(root)), "seconds to return").loc["overall"]
-    # Pairs' relative differences around 1 +- 1/30: squares sum to 0.0535, 4 degrees; the mean of
-    # 3 pairs has 2 degrees.
-    first, second = ([1 + 0.1 * (-1) ** (n + seed) for seed in range(3)] for n in (1, 2))
-    squares = sum(((np.array(a) / np.mean(a) - 1) ** 2).sum() for a in (first, second))
-    reach = 4.30265 * math.sqrt(squares / 4 / 3)
-    assert time["ratio"] == pytest.approx(1)
-    assert time["ratio_high"] == pytest.approx(math.exp(reach), rel=1e-4)
+    means = np.array([1, 1.15, 1.3])  # of seeds: 1 and 2 samplers take 1, 1.1 and 1.2; 1, 1.2, 1.4
+    reach = 4.30265 * (means / means.mean()).std(ddof=1) / math.sqrt(3)
+    assert time["ratio"] == pytest.approx(1 / means.mean())
+    assert time["ratio_high"] == pytest.approx(math.exp(reach) / means.mean(), rel=1e-4)
 
 
 def test_several_tasks_and_their_mean(tasks_sweep: Path) -> None:

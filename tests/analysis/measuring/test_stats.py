@@ -207,19 +207,9 @@ def test_the_ratio_is_of_the_means_with_relative_deviations() -> None:
     assert found.dof == 1
 
 
-def test_pooled_ratios_share_the_variance_of_all_tasks() -> None:
-    tasks = [two([0.9, 1.1], [2.0, 2.0]), two([10.0, 10.0], [29.0, 31.0])]
-    first, second = stats.pooled_log_ratios(tasks)
-    one = (2 * 0.1**2 + 2 * (1 / 30) ** 2) / 4
-    assert first == pytest.approx((math.log(2), one, 4))
-    assert second == pytest.approx((math.log(3), one, 4))
-    both = stats.overall([first, second], pooled=True)
-    assert both == pytest.approx((math.log(6) / 2, one / 2, 4))
-
-
-def test_pooled_ratios_of_pairs() -> None:
-    (found,) = stats.pooled_log_ratios([two([1.0, 3.0], [3.0, 9.0], paired=True)])
-    assert found == pytest.approx((math.log(3), 0.0, 1))
+def test_estimates_of_one_variance_keep_its_degrees() -> None:
+    both = stats.overall([Estimate(1.0, 4.0, 3.0), Estimate(3.0, 12.0, 3.0)], pooled=True)
+    assert both == pytest.approx((2.0, 4.0, 3.0))
 
 
 def test_without_spread_only_equal_runs_of_two_seeds_have_an_interval() -> None:
@@ -259,8 +249,7 @@ def test_a_single_run_has_no_interval() -> None:
     for interval in (stats.difference(alone).interval(), stats.improvement([alone])):
         assert math.isnan(interval.low)
         assert math.isnan(interval.high)
-    (found,) = stats.pooled_log_ratios([alone])
-    assert math.isnan(found.interval(math.exp).low)
+    assert math.isnan(stats.log_ratio(alone).interval(math.exp).low)
 
 
 def test_identical_sides() -> None:
@@ -349,8 +338,7 @@ def test_intervals_hold_the_truth(tasks: int, runs: int) -> None:
         return stats.overall([stats.difference(both) for both in sides]).interval()
 
     def of_ratio(sides: list[Sides]) -> Interval:
-        ratios = stats.pooled_log_ratios(sides)
-        return stats.overall(ratios, pooled=True).interval(math.exp)
+        return stats.overall([stats.log_ratio(both) for both in sides]).interval(math.exp)
 
     least = 0.95 - 3 * math.sqrt(0.95 * 0.05 / 600)
     better = 0.5 * (1 + math.erf(30 / math.sqrt(10**2 + 20**2) / math.sqrt(2)))
