@@ -47,7 +47,7 @@ OWN_SIZES = {
     ),
     "study_waiting": ("algo.compile=false",),
     **dict.fromkeys(
-        ("study_learning", "study_return", "study_return_lag"),
+        ("study_learning", "study_return"),
         ("batch_size=256", "total_steps=512", "algo.minibatch_size=128", "algo.compile=false"),
     ),
 }
@@ -60,7 +60,7 @@ def cores(monkeypatch):
 
 
 def test_all_questions_are_there():
-    names = {"batch", "lag", "returns", "simulators", "slow", "speedup", "tasks", "threads"}
+    names = {"batch", "lag", "returns", "simulators", "speedup", "tasks", "threads"}
     assert {file.stem for file in SWEEPS} >= names
 
 
@@ -106,7 +106,7 @@ def test_no_sampler_of_a_sweep_over_n_has_so_few_lanes_that_python_sets_the_spee
         search = search_path(file)
         composed = compose(file.stem, overrides=search, return_hydra_config=True)
     counts = composed.hydra.sweeper.params.get("sampler.n")
-    if counts is None or file.stem in ("slow", "study_waiting"):  # a step waits
+    if counts is None or file.stem == "study_waiting":  # a step waits
         return
     lanes = composed.sampler.lanes
     assert lanes // max(map(int, counts.split(","))) >= 8
