@@ -39,6 +39,7 @@ RUN_FILES = ("status.json", "run.json", "iterations.csv")
 SWEEP_DEPTH = 4
 FINGERPRINT_DIGITS = 12
 TEXT_COLUMNS = ("process", "section", "end")
+FILE = ",file"  # a row's file while tables are joined; no name in a file has a comma
 LOCK_STEP, OVERLAPPED, FREE = "lock-step", "overlapped", "free-running"
 CHUNK_BYTES = 32 * 2**20
 NAMES = ("name",)  # keys that say what a run is called and not what it does
@@ -302,9 +303,9 @@ def read_tables(files: Sequence[Path]) -> Tables:
         text = [name for name in TEXT_COLUMNS if name in header.decode().strip().split(",")]
         data = io.BytesIO(b"".join((header, *texts)))
         frame = pd.read_csv(data, dtype=dict.fromkeys(text, "category"), low_memory=False)
-        frame["file"] = np.repeat(numbers, rows)
+        frame[FILE] = np.repeat(numbers, rows)
         odd = _odd_rows(frame)
-        dropped.update(frame.loc[odd, "file"])
+        dropped.update(frame.loc[odd, FILE])
         frames.append(frame[~odd] if odd.any() else frame)
 
     for number, path in enumerate(files):
@@ -326,9 +327,9 @@ def read_tables(files: Sequence[Path]) -> Tables:
         for frame in mine:
             frame[name] = frame[name].cat.set_categories(every)
     joined = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
-    if not joined["file"].is_monotonic_increasing:
-        joined = joined.sort_values("file", kind="stable", ignore_index=True)
-    file = joined.pop("file").to_numpy()
+    if not joined[FILE].is_monotonic_increasing:
+        joined = joined.sort_values(FILE, kind="stable", ignore_index=True)
+    file = joined.pop(FILE).to_numpy()
     return Tables(joined.reset_index(drop=True), file, dropped)
 
 
@@ -416,8 +417,10 @@ class Sweep:
                 f"{counted(sum(tables.dropped.values()), 'broken row')} of {name}.csv left out "
                 f"(runs {runs}): a run was stopped in the middle of a write"
             )
-        frame = tables.frame
-        for key in reversed(dict.fromkeys((*ALWAYS_JOINED, *self.varying))):
+        keys = dict.fromkeys((*ALWAYS_JOINED, *self.varying))
+        # An environment's info may have the name of a setting.
+        frame = tables.frame.rename(columns={key: f"{key} in {name}.csv" for key in ("run", *keys)})
+        for key in reversed(keys):
             frame.insert(0, key, pd.Series(self.values(key)).take(tables.file).to_numpy())
         names = pd.Index([run.name for run in self.runs])
         frame.insert(0, "run", pd.Series(pd.Categorical.from_codes(tables.file, names)))

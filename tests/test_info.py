@@ -222,7 +222,7 @@ def test_what_cannot_be_a_column_or_an_option_is_refused(spec, message):
 
 
 def test_wrong_settings_are_refused_before_the_environment_is_made():
-    for entry in ("", "a,b", 'a"b', "return", "lag"):
+    for entry in ("", "a,b", 'a"b', "return", "lag", "section"):
         with pytest.raises(ConfigError, match=r"logger.info: .* is the name of another column"):
             compose([f"logger.info=['{entry}']"])
     with pytest.raises(ConfigError, match=r"logger.info: 'x:mean' .* the name of another column"):

@@ -293,6 +293,7 @@ IMAGE = gym.spaces.Box(0, 255, (36, 36), np.uint8)
         (gym.spaces.Tuple((gym.spaces.Sequence(BOX), BOX)), "0 (Sequence)", "[1]"),
         (gym.spaces.Graph(BOX, None), "numbers: Graph(", None),
         (TEXT, "numbers: Text(", None),
+        (gym.spaces.Dict(a=BOX, o=gym.spaces.OneOf((BOX, IMAGE))), "o (OneOf)", "[a]"),
     ],
 )
 def test_what_cannot_be_flattened_is_named_with_the_wrapper(space, entry, kept, monkeypatch):

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -54,7 +56,10 @@ def test_a_service_that_fails_ends_no_run(run, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("loss, total", 1.0), ("env_steps", 1.0), ("return_mean", 1.0), ("loss", np.ones(2))],
+    [
+        *(("loss, total", 1.0), ("env_steps", 1.0), ("return_mean", 1.0)),
+        *(("loss", np.ones(2)), ("third", Fraction(1, 3))),
+    ],
 )
 def test_a_metric_of_an_algorithm_of_ones_own_is_checked(run, monkeypatch, name, value):
     update = PPO.update
@@ -63,10 +68,10 @@ def test_a_metric_of_an_algorithm_of_ones_own_is_checked(run, monkeypatch, name,
         run("env=cartpole", "sampler=serial")
 
 
-def test_numbers_of_numpy_are_metrics(run, monkeypatch):
+def test_numbers_of_numpy_and_truth_values_are_metrics(run, monkeypatch):
     update = PPO.update
-    more = {"mine": np.float32(0.5), "whole": np.int64(3), "none": None}
+    more = {"mine": np.float32(0.5), "whole": np.int64(3), "done": True, "none": None}
     monkeypatch.setattr(PPO, "update", lambda *x: {**update(*x), **more})
     _, directory = run("env=cartpole", "sampler=serial")
     last = read(directory / "iterations.csv")[-1]
-    assert [last[name] for name in more] == ["0.5", "3", ""]
+    assert [last[name] for name in more] == ["0.5", "3", "1", ""]

@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.analysis.synthetic import REPLACED, Job, collect_seconds, write_run, write_sweep
@@ -66,6 +67,19 @@ def test_an_evaluation_without_a_return_is_left_out(tmp_path: Path) -> None:
     loaded = load(sweep)
     assert loaded.evaluations["return_mean"].tolist() == [3.0, 5.0, 3.0]
     assert "1 evaluation left out: a reward in it was no finite number" in loaded.notes
+
+
+def test_columns_named_as_settings_or_files_are_kept(tmp_path: Path) -> None:
+    root = write_sweep(tmp_path / "s", [Job(n=n) for n in (1, 2)])
+    for run in ("0", "1"):
+        file = root / run / "episodes.csv"
+        frame = pd.read_csv(file).assign(**{"seed": 7, "file": 8, "sampler.n": 9})
+        frame.to_csv(file, index=False)
+    episodes = load(root).episodes
+    assert set(episodes["seed"]) == {0}
+    assert set(episodes["sampler.n"]) == {1, 2}
+    mine = episodes[["seed in episodes.csv", "file", "sampler.n in episodes.csv"]]
+    assert (mine == [7, 8, 9]).all(axis=None)
 
 
 def test_no_sweep_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

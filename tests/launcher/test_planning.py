@@ -55,7 +55,18 @@ def test_a_plan_in_blocks():
 
 
 @pytest.mark.parametrize(
-    "directory", ["multirun/2026-01-01/12-00-00", "/a b/c", "it's=1", "a,b", "été", "x#1", "[0]"]
+    "directory",
+    [
+        "multirun/2026-01-01/12-00-00",
+        "/a b/c",
+        "it's=1",
+        "a,b",
+        "été",
+        "x#1",
+        "[0]",
+        "x\\'y",
+        "x\\\\",
+    ],
 )
 def test_a_directory_is_quoted_for_hydra(directory):
     (override,) = OverridesParser.create().parse_overrides([f"key={quoted(directory)}"])

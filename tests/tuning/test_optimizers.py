@@ -71,6 +71,7 @@ def test_options_and_classes():
     ("asked", "message"),
     [
         ("tpee", "did you mean 'tpe'?"),
+        ({"name": "tpe", "seed": -1}, "seed=-1 must be a whole number >= 0"),
         ({"name": "tpe", "n_startup": 1}, "TPESampler has no option 'n_startup'; did you mean"),
         ({"_target_": "optuna.samplers.Nope"}, "cannot be imported"),
         ({"_target_": "nope.Nope"}, "cannot be imported"),

@@ -207,6 +207,13 @@ def test_another_search_in_the_same_journal_is_refused(opened, tmp_path):
         opened(seeds=[1])
 
 
+def test_a_file_of_one_line_is_no_journal_and_stays(opened, tmp_path):
+    (tmp_path / "study.journal").write_text('{"a": 1}')
+    with pytest.raises(ConfigError, match=r"is no journal of Optuna, or damaged"):
+        opened()
+    assert (tmp_path / "study.journal").read_text() == '{"a": 1}'
+
+
 @pytest.mark.parametrize("name", ["grid", "bruteforce"])
 def test_a_sampler_that_tried_everything_ends_the_search(name, tmp_path):
     space = {
@@ -222,6 +229,9 @@ def test_a_sampler_that_tried_everything_ends_the_search(name, tmp_path):
         assert study.tell(trials[0], [], [end()]) == TrialState.COMPLETE
     assert study.exhausted
     assert sorted(tried) == [(n, x) for n in (1, 3, 5) for x in (0, 0.5)]
+    again = Study(tmp_path, settings, direction="maximize", search={}, space=space)
+    assert again.exhausted
+    assert again.ask(1) == []
 
 
 def test_one_search_a_directory(tmp_path):

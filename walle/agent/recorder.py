@@ -9,7 +9,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ from walle.timing import AGENT_SECTIONS, SAMPLER_SECTIONS, Every, Span, Timer, T
 from walle.types import InfoColumn, IntArray, PolicySnapshot, Rollout
 
 _ALL_SECTIONS = (*SAMPLER_SECTIONS[:-1], *AGENT_SECTIONS)
+_NUMBER = (int, float, np.integer, np.floating, type(None))
 _BESIDE = 24  # columns of the terminal for a short bar, the percentage and the time left
 
 
@@ -254,12 +254,12 @@ class Recorder:
         }
         metrics: Mapping[str, Any] = iteration.metrics  # a user's algorithm may return anything
         for name, value in metrics.items():
-            if name in row or set(name) & set(',"\r\n') or not isinstance(value, Real | None):
+            if name in row or set(name) & set(',"\r\n') or not isinstance(value, _NUMBER):
                 raise WalleError(
                     f"the algorithm's metric {name!r} is {value!r}: give a number, under a name "
                     "without commas and quotes that is no column of iterations.csv"
                 )
-        row |= metrics
+        row |= {name: int(x) if isinstance(x, bool) else x for name, x in metrics.items()}
         self._files["iterations"].append([row])
         self._files["timing"].append(
             [

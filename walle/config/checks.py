@@ -23,6 +23,7 @@ CALLBACK_METHODS = (
 _COLUMNS = (  # names in a run's files; some lack the `_mean` at their end
     *("env_steps", "wall_s", "sampler", "lane", "policy_version", "return", "length", "end"),
     *("return_round", "lag", "stochastic_return", "stochastic_length", "eval"),
+    *("process", "section"),  # texts in other files
 )
 _MODE_FIXES = {
     "serial": "sampler=serial",

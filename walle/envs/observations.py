@@ -322,8 +322,11 @@ def check_vector(space: gym.Space[Any], where: str, *, with_images: bool = False
 
 def _flattens(space: gym.Space[Any]) -> bool:
     with suppress(NotImplementedError):  # raised by a space of the environment's own
-        text = gym.spaces.Text  # whose characters are no quantities
-        return all(p.is_np_flattenable and not isinstance(p, text) for p in _parts(space))
+        # Characters are no quantities, and what a OneOf holds changes its space.
+        return all(
+            part.is_np_flattenable and not isinstance(part, gym.spaces.Text | gym.spaces.OneOf)
+            for part in _parts(space)
+        )
     return False
 
 

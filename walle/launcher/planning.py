@@ -23,7 +23,7 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Override, OverrideType, Quote, QuotedString
 from hydra.core.utils import setup_globals
 from hydra.errors import HydraException
 from hydra.types import HydraContext
@@ -519,7 +519,7 @@ def can_resume(job: Job) -> bool:
 
 def quoted(text: str) -> str:
     """The text as the value of an override, quoted where Hydra needs it."""
-    return text if PLAIN.fullmatch(text) else "'" + text.replace("'", "\\'") + "'"
+    return text if PLAIN.fullmatch(text) else QuotedString(text, Quote.single).with_quotes()
 
 
 def plan_lines(plan: Plan, resources: Resources, sweep: Path, where: str) -> list[str]:

@@ -49,6 +49,8 @@ def make_sampler(
         options |= {"search_space": every} if takes_values else {}
     if "seed" in parameters:
         base = options.get("seed", seed)
+        if base is not None and not (isinstance(base, int) and base >= 0):
+            raise ConfigError(f"hydra.sweeper.sampler: seed={base} must be a whole number >= 0")
         if base is not None and sampler.__name__ not in ONE_SEQUENCE:
             base = int(np.random.SeedSequence([base, number]).generate_state(1)[0])
         options["seed"] = base

@@ -53,6 +53,7 @@ log = logging.getLogger(__name__)
 
 JOURNAL, ASKING, SEARCHING = "study.journal", ".asking", ".search.lock"
 SEARCH, SWEEP, JOBS, ERROR, OVERRIDES = "search", "sweep", "jobs", "error", "overrides"
+EXHAUSTED = "exhausted"
 WORDS = {"space": "the search space", "fixed": "the settings", "every": "eval.every"}
 FAILED = {"failed", "interrupted"}  # interrupted: by somebody, while the search continues
 BY_EVALUATION = (None, "eval", "best")  # values of `objective` that evaluations estimate
@@ -433,7 +434,6 @@ class Study:
         """
         self.journal = Path(settings.storage) if settings.storage else sweep / JOURNAL
         self._settings, self._space, self.n_trials = settings, space, settings.n_trials
-        self.exhausted = False  # whether the sampler has tried every point
         self._home = self.journal.absolute().parent
         self._sweep = os.path.relpath(sweep.absolute(), self._home)
         self._home.mkdir(parents=True, exist_ok=True)
@@ -523,7 +523,7 @@ class Study:
         except RuntimeError as error:  # raised by a sampler without further points
             if "Study.stop" not in str(error):
                 raise
-            self.exhausted = True
+            self.study.set_user_attr(EXHAUSTED, True)
         what = "pruned" if state == TrialState.PRUNED else f"failed: {next(iter(errors), None)}"
         if value is not None:
             what = f"{value:.6g}"
@@ -532,6 +532,11 @@ class Study:
         values = " ".join(f"{key}={text(value)}" for key, value in trial.params.items())
         log.info(f"trial {trial.number} of {self.n_trials}: {what}{so_far}: {values}")
         return state
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the sampler has tried every point."""
+        return EXHAUSTED in self.study.user_attrs
 
     def elsewhere(self) -> list[str]:
         """The directories of other launchers with unfinished trials."""
@@ -563,7 +568,11 @@ class JournalLock(JournalFileOpenLock):
         self._holder = holder  # only now: until now, other threads may have held the lock
         size = os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
-            os.ftruncate(file, os.pread(file, size, 0).rfind(b"\n") + 1)
+            lines = os.pread(file, size, 0)
+            if not lines.startswith(b'{"op_code"'):
+                self.release()
+                raise ValueError("its last line is incomplete, and its first one not Optuna's")
+            os.ftruncate(file, lines.rfind(b"\n") + 1)
         return True
 
     def release(self) -> None:

@@ -227,7 +227,7 @@ class SlurmBackend(WorkersBackend):
             self._slurm,
             shlex.join([sys.executable, "-m", "walle.launcher.workers.worker", str(directory)]),
             name=f"walle-{sweep.name}",
-            log=str(directory / LOGS / "%A_%a.log"),
+            log=str(directory / LOGS).replace("%", "%%") + "/%A_%a.log",
             cores=cores,
         )
         (directory / "batch.sh").write_text(script)
