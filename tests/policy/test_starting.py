@@ -34,7 +34,7 @@ RUNS = {
     "cnn": ("algo=a2c", "env=gym", "env.id=tests.toy_images:Look", "net=cnn"),
     "a3c": ("algo=a3c", *AIM, "sampler=process", "sampler.n=1", "sampler.max_lag=null"),
     "ppo_kl": ("algo=ppo_kl", *AIM, "algo.epochs=1"),
-    "pqn": ("algo=pqn", "env=acrobot", "algo.epochs=1"),
+    "pqn": ("algo=pqn", "env=acrobot", "algo.epochs=1", "algo.normalize_observations=true"),
     "trpo": ("algo=trpo", "env=gym", "env.id=tests.toy:Constant"),
     "dqn": ("algo=dqn", "env=cartpole", *LEARNING),
     "ddpg": ("algo=ddpg", *AIM, *LEARNING),
