@@ -552,30 +552,17 @@ def schedule_change(before: dict[str, Any], config: Config, space: Any) -> list[
 
 
 class RunResult(NamedTuple):
-    """The result of a run.
+    """The result of a run."""
 
-    Attributes:
-        eval_mean: mean return of the last evaluation; None without evaluations.
-        best: the highest mean return of an evaluation; None without evaluations.
-        return_mean: mean return of the last episodes; None if no episode ended.
-        env_steps: environment steps learned from.
-        wall_s: seconds from start to end.
-        signal: number of the signal that interrupted the run; None without a signal.
-        stopped_by: the callback that stopped the run; None without one.
-        faults: steps of the environment that `env.on_error=reset` replaced.
-        steps_per_s: environment steps a second since the start or resume, over the rounds that
-            did not compile.
-    """
-
-    eval_mean: float | None
-    best: float | None
-    return_mean: float | None
-    env_steps: int
-    wall_s: float
-    signal: int | None
-    stopped_by: str | None = None
-    faults: int = 0
-    steps_per_s: float = 0.0
+    eval_mean: float | None  # mean return of the last evaluation; None without evaluations
+    best: float | None  # the highest mean return of an evaluation; None without evaluations
+    return_mean: float | None  # mean return of the last episodes; None if no episode ended
+    env_steps: int  # environment steps learned from
+    wall_s: float  # seconds from start to end
+    signal: int | None  # number of the signal that interrupted the run
+    stopped_by: str | None = None  # the callback that stopped the run
+    faults: int = 0  # steps of the environment that `env.on_error=reset` replaced
+    steps_per_s: float = 0.0  # since the start or resume, over the rounds that did not compile
 
     def __str__(self) -> str:
         """The returns in words; the evaluation first, because the episodes lag behind it."""

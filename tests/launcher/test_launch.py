@@ -21,7 +21,7 @@ from walle.launcher.workers.backend import LOST
 @pytest.mark.slow
 def test_nothing_is_left_of_a_sweep_that_never_began(app):
     for wrong in (
-        "+hydra.launcher.on_failure=stop",
+        "+hydra.launcher.retries=1",
         "hydra.launcher.dry_run=true",
         "no_such_key=1",
         "no_such_key=1,2",  # which Hydra refuses after it has written multirun.yaml

@@ -58,7 +58,7 @@ def test_retries_and_the_limit_on_failures(app):
     assert code == 1
     assert app.ran() == [0, 0, 1, 1, 2, 2]
     assert [row["attempts"] for row in app.index()] == ["2", "2", "2"]
-    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.on_failure=stop", *one)
+    code, output = app.run("job=0,1,2", "do=raise", "hydra.launcher.max_failures=1", *one)
     assert code == 1
     assert app.ran() == [0]
     assert "1 failed: the 2 jobs still waiting will not be started" in output

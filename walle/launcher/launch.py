@@ -76,8 +76,7 @@ class Launch:
         if self._hydras_sweeper:  # which composes jobs before it launches them
             loader.refused = self._restore
         # To a search failures are results too: it continues however many there are.
-        patient = not self._hydras_sweeper and settings.on_failure != "stop"
-        if patient and settings.max_failures is None:
+        if not self._hydras_sweeper and settings.max_failures is None:
             settings = replace(settings, max_failures=sys.maxsize)
         try:
             self._backend = make_backend(settings)

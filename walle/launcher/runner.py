@@ -207,7 +207,7 @@ class Runner:
             return
         self._allocator.settle(index, verdict.state)
         self._failures += failed
-        most = 1 if self._settings.on_failure == "stop" else self._settings.max_failures
+        most = self._settings.max_failures
         others = len(self._first) > 1 or len(self._verdicts) > self._failures or self._plan.done
         alike = "" if others or most else " alike (hydra.launcher.max_failures=N allows more)"
         most = 3 if alike else most

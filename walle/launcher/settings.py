@@ -118,8 +118,6 @@ class WalleLauncherConf:
     # checkpoints; false: use a new directory, NAME-2 and so on; null: true when the config has a
     # `name`, else run all jobs from the beginning, in the same directories.
     resume: Optional[bool] = None
-    # After a failure: continue with the other jobs, or stop and start no further job.
-    on_failure: str = one_of("continue", "stop", default="continue")
     # Start no further job once this many have failed, each after all its retries; null: three, if
     # they failed alike and no other job has ended, else no limit.
     max_failures: Optional[int] = positive(None)
@@ -149,11 +147,6 @@ def check_settings(settings: WalleLauncherConf) -> None:
     """Raises `ConfigError` for impossible and contradictory values."""
     name = settings.backend
     check_bounds(settings, "hydra.launcher")
-    if settings.on_failure == "stop" and (settings.max_failures or 1) > 1:
-        raise ConfigError(
-            f"hydra.launcher.on_failure=stop ends at the first failure, which contradicts "
-            f"max_failures={settings.max_failures}: leave one of them out"
-        )
     if name == "local" and not settings.wait:
         raise ConfigError(
             "hydra.launcher.wait=false needs workers that continue without this process: add "

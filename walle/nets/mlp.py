@@ -89,14 +89,10 @@ class OwnNet(Protocol):
     It is made from its settings and the width of an observation, `Class(settings, obs_dim)`. The
     class attribute `settings` is the dataclass of its settings, derived from
     `walle.config.schemas.NetConfig`; a class without it gets a `NetConfig` itself.
-
-    Attributes:
-        features: F, the width of the features.
-        shapes: the shape of every parameter, by name.
     """
 
-    features: int
-    shapes: Mapping[str, tuple[int, ...]]
+    features: int  # F, the width of the features
+    shapes: Mapping[str, tuple[int, ...]]  # the shape of every parameter, by name
 
     def init(self, generator: torch.Generator) -> Mapping[str, Tensor]:
         """Initial parameters, drawn from `generator` alone."""

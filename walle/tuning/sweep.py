@@ -209,8 +209,7 @@ class Search:
                 ends = [job_end(results.pop(0), self._sweep) for _ in texts]
                 self._failures += sum(end.state == "failed" for end in ends)
                 self._study.tell(trial, self._space.overrides(trial.params), ends)
-        launcher = self._config.hydra.launcher
-        most = 1 if launcher.get("on_failure") == "stop" else launcher.get("max_failures")
+        most = self._config.hydra.launcher.get("max_failures")
         if most is not None and self._failures >= most:
             print(
                 f"{count_text(self._failures, 'job')} failed, and the launcher allows no more: the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -157,29 +158,29 @@ def test_a_worker_that_its_user_cancelled_does_not_start_again(monkeypatch, stat
 
 def test_a_batch_script(tmp_path):
     settings = SlurmConf(partition="low", time="30", options=["--nice=5"], setup=["module load x"])
-    text = batch_script(settings, "python -m worker", name="walle-x", log="log", cores=4)
+    text = batch_script(settings, "python -m worker", name="walle-x", logs=Path("logs"), cores=4)
     lines = text.splitlines()
     assert lines[0] == "#!/bin/bash"
     for option in ("--partition=low", "--time=30", "--cpus-per-task=4", "--requeue", "--nice=5"):
         assert f"#SBATCH {option}" in lines
     assert "--exclusive" not in text
     assert lines[-2:] == ["module load x", "exec python -m worker"]
-    assert "--exclusive" in batch_script(settings, "x", name="", log="", cores=None)
+    assert "--exclusive" in batch_script(settings, "x", name="", logs=Path(), cores=None)
 
     settings.template = str(tmp_path / "own.sh")
     (tmp_path / "own.sh").write_text("#!/bin/sh\n#SBATCH -A me\nexec nice @COMMAND@\n")
-    assert batch_script(settings, "run", name="", log="", cores=1) == (
+    assert batch_script(settings, "run", name="", logs=Path(), cores=1) == (
         "#!/bin/sh\n#SBATCH -A me\nexec nice run\n"
     )
     (tmp_path / "own.sh").write_text("#!/bin/sh\n")
     with pytest.raises(SlurmError, match="does not contain @COMMAND@"):
-        batch_script(settings, "run", name="", log="", cores=1)
+        batch_script(settings, "run", name="", logs=Path(), cores=1)
 
 
-def test_a_batch_script_of_a_directory_with_a_space():
-    text = batch_script(SlurmConf(), "x", name="walle-my sweep", log="/my work/%A.log", cores=1)
+def test_a_batch_script_of_a_directory_with_a_space_and_a_percent_sign():
+    text = batch_script(SlurmConf(), "x", name="walle-my sweep", logs=Path("/my 9%a"), cores=1)
     assert "#SBATCH '--job-name=walle-my sweep'\n" in text
-    assert "#SBATCH '--output=/my work/%A.log'\n" in text
+    assert "#SBATCH '--output=/my 9%%a/%A_%a.log'\n" in text
 
 
 def test_the_reason_of_a_refusal_is_the_line_of_the_command_itself():
@@ -203,7 +204,7 @@ def test_no_variable_of_the_user_wins_over_an_option(monkeypatch):
     calls = []
     monkeypatch.setattr(slurm, "_call", lambda *words, given: calls.append(words) or "7\n")
     conf = SlurmConf(account="two words", time=30)
-    script = batch_script(conf, "python x", name="it's", log="out", cores=2)
+    script = batch_script(conf, "python x", name="it's", logs=Path("out"), cores=2)
     script = script.replace("--requeue", "--requeue   # tell me") + "#SBATCH --ignored\n"
     assert slurm.submit(script, 3) == "7"
     (words,) = calls

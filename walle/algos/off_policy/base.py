@@ -79,19 +79,14 @@ class OffPolicy(ABC):
 
     A subclass makes the networks, and adds `policy_vector`, `stages`, `summary` and
     `native_updates`. Observations are not normalised.
-
-    Attributes:
-        metrics: the names of a block's numbers.
-        draws: M, how often an update draws noise [B, A].
-        state: nested named tuples of tensors.
-        learned: the entries of `state_dict()` that another run can start from.
     """
 
     capabilities: ClassVar[Capabilities]
-    metrics: ClassVar[tuple[str, ...]]
-    draws: ClassVar[int] = 0
+    metrics: ClassVar[tuple[str, ...]]  # the names of a block's numbers
+    draws: ClassVar[int] = 0  # M, how often an update draws noise [B, A]
     obs_clip: float | None = None
-    state: Any
+    state: Any  # nested named tuples of tensors
+    learned: tuple[str, ...]  # the entries of `state_dict()` that another run can start from
 
     def __init__(
         self,
@@ -305,16 +300,11 @@ class ContinuousOffPolicy(OffPolicy):
 
     A subclass adds `start`, `target`, `policy_gradient`, `policy_step`, `summary` and
     `native_updates`; its state has the `TrainState`s `policy` and `critic`.
-
-    Attributes:
-        kind: the policy's kind, see `nets.factory.PolicySpec`.
-        critics: the number of critics.
-        outputs: how many numbers each critic computes: 1 for a value.
     """
 
-    kind: ClassVar[str]
-    critics: ClassVar[int] = 2
-    outputs: ClassVar[int] = 1
+    kind: ClassVar[str]  # the policy's kind, see `nets.factory.PolicySpec`
+    critics: ClassVar[int] = 2  # the number of critics
+    outputs: ClassVar[int] = 1  # how many numbers each critic computes: 1 for a value
 
     def __init__(
         self, settings: Any, net: NetSettings, problem: Problem, exploration: float = 0.0

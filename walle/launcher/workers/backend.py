@@ -206,7 +206,7 @@ class SlurmBackend(WorkersBackend):
         self._slurm = settings.slurm
         slurm.check(self._slurm.partition)
         # Can its template be used?
-        slurm.batch_script(self._slurm, "", name="", log="", cores=None)
+        slurm.batch_script(self._slurm, "", name="", logs=Path(), cores=None)
 
     def where(self, plan: Plan) -> str:
         """See `WorkersBackend`."""
@@ -227,7 +227,7 @@ class SlurmBackend(WorkersBackend):
             self._slurm,
             shlex.join([sys.executable, "-m", "walle.launcher.workers.worker", str(directory)]),
             name=f"walle-{sweep.name}",
-            log=str(directory / LOGS).replace("%", "%%") + "/%A_%a.log",
+            logs=directory / LOGS,
             cores=cores,
         )
         (directory / "batch.sh").write_text(script)

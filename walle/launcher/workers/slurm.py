@@ -77,7 +77,7 @@ def array_sizes(workers: int) -> list[int]:
 
 
 def batch_script(
-    settings: SlurmConf, command: str, *, name: str, log: str, cores: int | None
+    settings: SlurmConf, command: str, *, name: str, logs: Path, cores: int | None
 ) -> str:
     """The text for sbatch: the launcher's own, or the user's template.
 
@@ -104,7 +104,7 @@ def batch_script(
         "mem": settings.memory,
         "gres": f"gpu:{settings.gpus}" if settings.gpus else None,
         "cpus-per-task": cores,
-        "output": log,
+        "output": str(logs).replace("%", "%%") + "/%A_%a.log",
         "open-mode": "append",  # a worker that is started again continues its log
         "nodes": 1,
         "ntasks": 1,

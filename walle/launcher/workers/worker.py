@@ -169,7 +169,7 @@ def main(directory: Path, ray_name: str = "", count: str = "", parent: str = "")
             stale_s=STALE_BEATS * beat_s,
             is_locked=lambda index: is_locked(plan.jobs[index].directory / RUN_LOCK),
             ending=ending,
-            max_failures=1 if settings.on_failure == "stop" else settings.max_failures,
+            max_failures=settings.max_failures,
         )
         prepared, command = stored.preparation, stored.command
         try:

@@ -33,15 +33,10 @@ _READY = ""
 
 
 class Learnable(Protocol):
-    """An algorithm whose steps several learners can divide.
+    """An algorithm whose steps several learners can divide."""
 
-    Attributes:
-        vector: parameters [P], by which learners check that they agree.
-        env_steps: environment steps learned from.
-    """
-
-    vector: Tensor
-    env_steps: int
+    vector: Tensor  # parameters [P], by which learners check that they agree
+    env_steps: int  # environment steps learned from
 
     def join(self, team: Team) -> None:
         """Takes all later steps with `team`."""

@@ -20,14 +20,9 @@ BLOCK = 1024  # rows
 
 
 class Team:
-    """One learner's interface to all learners of a run; this class serves a single learner.
+    """One learner's interface to all learners of a run; this class serves a single learner."""
 
-    Attributes:
-        rank: the learner's number; the agent is number 0.
-        size: number of learners.
-    """
-
-    rank, size = 0, 1
+    rank, size = 0, 1  # the learner's number (the agent's is 0), and how many learners there are
 
     def announce(self, data: tuple[Any, ...], env_steps: int) -> None:
         """Sends the other learners the arguments of the coming `Learnable.learn`."""
