@@ -89,11 +89,6 @@ def test_slow_passes_its_step_on():
         (["net=gru", "algo.minibatch_size=100"], r"=100 is no whole number .* of 16$"),
         (["net.scale=states"], r"did you mean 'state'"),
         (["net.scale=state", "algo=sac"], r"algo=sac, which has another kind of policy"),
-        (["algo=trpo", "algo.adapt=adaptive"], r"adapt is no longer .*algo=parallel_trpo_2016\)$"),
-        (
-            ["algo=trpo", "algo.advantage=monte_carlo"],
-            r"longer a setting: use algo.gae_lambda=1",
-        ),
         (["algo=sac", "total_steps=5000"], r"learning_starts=5000: .* never learn; use more"),
         (
             ["algo=xqc", "total_steps=300", "algo.learning_starts=100", "algo.policy_delay=500"],
@@ -368,9 +363,3 @@ def test_an_output_directory_that_cannot_be_is_told_in_one_line(tmp_path, flags,
     assert done.stderr.splitlines()[-1].startswith("walle: cannot write: ")
     assert done.stderr.endswith(f"choose another directory with {place}=...\n")
     assert (done.returncode, "Traceback" in done.stderr) == (1, False)
-
-
-@pytest.mark.parametrize("override", ["algo.adapt=x", "+algo.adapt=x"])
-def test_a_setting_of_earlier_versions_is_refused_by_what_replaces_it(override):
-    with pytest.raises(ConfigError, match=r"^algo.adapt is no longer a setting: it belongs to ex"):
-        compose([override])

@@ -24,7 +24,7 @@ from omegaconf.errors import (
 from yaml import YAMLError
 
 from walle.config.files import algorithms, config_directory, sweep_questions
-from walle.config.schemas import GROUPS, LACKS, REMOVED, Config
+from walle.config.schemas import GROUPS, LACKS, Config
 from walle.errors import ConfigError, nearest
 from walle.system.importing import with_colon, with_module
 
@@ -165,8 +165,6 @@ def _explain_key(key: str, parent: Any, text: str) -> str:
     group, _, name = key.partition(".")
     if key.startswith(("env.kwargs.", "env.reset_options.")):
         return f"{key} does not exist yet; add it: +{key}=..."
-    if key in REMOVED:
-        return f"{key} is no longer a setting: {REMOVED[key]}"
     if key in algorithms():
         return misplaced(key)
     if group == "sampler" and isinstance(parent, DictConfig):

@@ -32,7 +32,7 @@ from walle.config.did_you_mean import (
     unresolvable,
 )
 from walle.config.files import algorithms, config_directory
-from walle.config.schemas import GROUPS, LACKS, NETS, REMOVED, VARIANTS, Config, NetConfig, TopLevel
+from walle.config.schemas import GROUPS, LACKS, NETS, VARIANTS, Config, NetConfig, TopLevel
 from walle.errors import ConfigError, check_bounds, nearest
 from walle.system import identity
 from walle.system.importing import check_import, with_module
@@ -249,8 +249,6 @@ def _refuse_unknown(prefix: str, node: Mapping[Any, Any], schema: type) -> None:
             if getattr(schema, key, None) == node[key]:
                 continue  # what this sampler has anyway, as a recipe with sampler.n=1 sets it
             raise ConfigError(cannot_have(str(node["name"]), key, node[key]))
-        if instead := REMOVED.get(f"{dot}{key}"):
-            raise ConfigError(f"{dot}{key} is no longer a setting: {instead}")
         near = nearest(f"{dot}{key}", {dot + name for name in known})
         raise ConfigError(f"{dot}{key} is not a setting; {near}")
 

@@ -296,11 +296,3 @@ LACKS = {  # by sampler: settings of other samplers that it cannot have, and why
         "balance": "assigns equally many lanes to the samplers of all nodes; drop it",
     },
 }
-
-
-_OF_2016 = "it belongs to examples/parallel_trpo_2016 now (algo=parallel_trpo_2016)"
-_REMOVED_2016 = ("adapt", "adapt_kl", "adapt_steps", "baseline", "ridge")
-REMOVED = {  # settings of versions before 0.3, and what to use
-    **{f"algo.{name}": _OF_2016 for name in _REMOVED_2016},
-    "algo.advantage": "use algo.gae_lambda=1 for Monte-Carlo returns",
-}
