@@ -101,6 +101,7 @@ class Counter(gym.Env):
         self._total += 1
         if self._total == self._raise_at:
             raise ValueError("the gearbox broke")
+        assert np.isfinite(action).all()
         reward = float("nan") if self._total == self._nan_at else float(action[0])
         obs = np.array([self._t, self._mark])
         if self._total == self._grow_at:

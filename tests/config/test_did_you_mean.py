@@ -13,6 +13,9 @@ from walle.errors import ConfigError
 @pytest.mark.parametrize(
     ("override", "line"),
     [
+        ("+algo.gamma=0.9", "algo.gamma has a value already; drop the +: algo.gamma=..."),
+        ("+env=hopper", "env has a value already; drop the +: env=..."),
+        ("+algo=ppo", "algo has a value already; drop the +: algo=..."),
         ("seed=1,2", "seed=1,2 has several values; for a sweep over them add -m"),
         (
             "net=[mlp,gru]",

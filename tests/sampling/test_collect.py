@@ -118,6 +118,12 @@ def test_a_nan_reward_names_the_lane_and_the_step():
         collect([4, 5], spec=spec)
 
 
+def test_a_nan_observation_is_named_although_the_environment_refuses_the_action_after_it():
+    spec = EnvSpec("tests.toy:Counter-v0", {"blind_at": 1})
+    with pytest.raises(RolloutError, match=r"observation of \[nan nan\] in lane 4 at step 1"):
+        collect([4, 5], spec=spec)
+
+
 def test_an_observation_of_another_shape_names_the_lane_and_the_step():
     spec = EnvSpec("tests.toy:Counter-v0", {"grow_at": 4})
     with pytest.raises(RolloutError, match=r"shape \(1,\) in lane 4 at step 4.*shape \(2,\)"):

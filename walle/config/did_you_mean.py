@@ -29,6 +29,10 @@ from walle.errors import ConfigError, nearest
 from walle.system.importing import with_colon, with_module
 
 _SEVERAL = "Ambiguous value for argument "
+_PRESENT = re.compile(  # of a setting, an option of a group, and an option given as in `+algo=ppo`
+    r"(?:Could not append to config\. An item is already at '|Multiple values for )?([\w./]+?)"
+    r"(?:'\.$|\. To override | appears more than once)"
+)
 
 NO_DEFAULTS = "walle's settings are absent: begin the file of -cn with `defaults: [config, _self_]`"
 
@@ -101,6 +105,8 @@ def explain(error: Exception) -> str | None:
         if not given.startswith("hydra."):
             fix = "for a sweep over them add -m"
         return f"{given} has several values; {fix}"
+    if match := _PRESENT.match(lines[0]):
+        return f"{match[1]} has a value already; drop the +: {match[1]}=..."
     if lines[0].startswith("Could not override 'experiment'"):
         return "experiment is no part of every run; add it: +experiment=..."
     if match := re.match(r"In '(experiment/\S+)': Could not override", lines[0]):

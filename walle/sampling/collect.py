@@ -37,6 +37,14 @@ def collect(
     dist_params = torch.empty(*out.reward[first:].shape, policy.dist_params_size)
     scaled = policy.scale_noise(actor.params, torch.from_numpy(noise))
     faults: list[Fault] = []
+
+    def conclude(end: int) -> None:
+        timer.switch("act")
+        dist = policy.distribution(actor.params, dist_params[: end - first])
+        out.log_prob[first:end] = policy.log_prob(dist, actions[: end - first]).numpy()
+        timer.switch("other")
+        check_finite(out.between(first, end))
+
     if lanes.failed is not None:
         bad = unusable(lanes, out.obs[first])
         faults += [(first, i) for i in restart(lanes, bad, out.obs[first])]
@@ -46,7 +54,12 @@ def collect(
         timer.switch("act")
         policy.sample(dist_params_t.copy_(actor.dist_params(out.obs[t])), noise_t, action)
         timer.switch("env_step")
-        step = lanes.step(out.action[t])
+        try:
+            step = lanes.step(out.action[t])
+        except Exception:
+            if not torch.isfinite(dist_params_t).all():  # the fault may be the action's
+                conclude(t + 1)
+            raise
         out.obs[t + 1] = step.obs
         out.reward[t] = step.reward
         out.terminated[t] = step.terminated
@@ -59,11 +72,7 @@ def collect(
             actor.forget(ended)
         if lanes.failed is not None and (bad := _failed(lanes, out, t)).any():
             faults += _step_again(lanes, actor, out, t, bad, noise_t, dist_params_t)
-    timer.switch("act")
-    dist = policy.distribution(actor.params, dist_params)
-    out.log_prob[first:] = policy.log_prob(dist, actions).numpy()
-    timer.switch("other")
-    check_finite(out.between(first, len(out.reward)))
+    conclude(len(out.reward))
     return faults
 
 
