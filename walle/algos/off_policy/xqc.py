@@ -7,7 +7,7 @@ the critics.
 
 Departures from the paper:
     - two hidden layers of 256 units, instead of the critics' four of 512 and the policy's four of
-      256; one update a step instead of two (on HalfCheetah two);
+      256; one update a step instead of two (HalfCheetah, Walker2d: two);
     - the step size falls from 1e-3 to 0, instead of from 3e-4 to 3e-5; the discount is 0.99, not a
       value computed from the length of episodes;
     - log σ is kept within [-20, 2], instead of [-10, 2]; normalised inputs are not shifted;
