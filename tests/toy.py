@@ -321,7 +321,7 @@ class Rude(gym.Env):
         }
         obs = observations.get(self._how, np.zeros(2, np.float32))
         rewards = {"array reward": np.ones(2), "no reward": None, "complex reward": wave[1]}
-        rewards["infinite reward"] = np.inf
+        rewards |= {"infinite reward": np.inf, "text reward": "1.0"}
         reward = rewards.get(self._how, 1.0)
         return obs, reward, False, False, {}
 
@@ -357,22 +357,23 @@ class Keeper(gym.Env):
 
 
 class Wide(gym.Env):
-    """40 observations, which wander, and 37 actions, whose squares cost; 8 steps."""
+    """Observations, by default 40, which wander, and actions, whose squares cost; 8 steps."""
 
-    def __init__(self):
-        self.observation_space = gym.spaces.Box(-10, 10, (40,), np.float64)
-        self.action_space = gym.spaces.Box(-1.0, 1.0, (37,), np.float32)
+    def __init__(self, observed=40, acted=37):
+        self.observation_space = gym.spaces.Box(-10, 10, (observed,), np.float64)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (acted,), np.float32)
         self._t = 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self._t = 0
-        return self.np_random.normal(size=40), {}
+        return self.np_random.normal(size=self.observation_space.shape), {}
 
     def step(self, action):
         self._t += 1
         cost = float(np.square(action).sum())
-        return self.np_random.normal(size=40), -cost, False, self._t == 8, {}
+        obs = self.np_random.normal(size=self.observation_space.shape)
+        return obs, -cost, False, self._t == 8, {}
 
 
 class Windy(gym.Env):

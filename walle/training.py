@@ -429,6 +429,8 @@ def make_problem(config: Config) -> tuple[Problem, Probe]:
     with watchdog.over("the trial of the environment has lasted"):
         environment = probe(env, config.seed)
     lane = environment.lane
+    if not lane.observation_space.shape[0]:
+        raise ConfigError(f"{env.id} has empty observations: give them at least one entry")
     limit = lane.episode_limit
     if config.whole_episodes and limit is None:
         raise ConfigError(

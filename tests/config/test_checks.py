@@ -103,6 +103,15 @@ def test_what_an_environment_cannot_take_is_refused_with_its_arguments(env, argu
 
 
 @pytest.mark.parametrize(
+    ("argument", "message"), [("observed", "has empty observations"), ("acted", "cannot change")]
+)
+def test_empty_observations_and_actions_are_refused(argument, message):
+    config = compose(["env=gym", "env.id=tests.toy:Wide-v0", f"+env.kwargs.{argument}=0"])
+    with pytest.raises(ConfigError, match=message):
+        make_problem(config)
+
+
+@pytest.mark.parametrize(
     ("minibatch", "shards"), [(64, 1), (1000, 1), (1024, 2), (4096, 8), (1536, 2), (65536, 16)]
 )
 def test_shards_follow_from_the_minibatch_alone(minibatch, shards):

@@ -182,6 +182,7 @@ def test_no_mujoco_noise(capfd, tmp_path, monkeypatch):
         ("scalar observation", r"shape \(\) in lane 4 .* observation_space has shape \(2,\)"),
         ("array reward", r"a reward of array\(\[1\., 1\.\]\): return a real number"),
         ("no reward", "a reward of None: return a real number"),
+        ("text reward", "a reward of '1.0': return a real number"),
         ("complex reward", r"a reward of .*2j.*: return a real number"),
         ("complex observation", r"a complex observation in lane 4 at step 1: return real numbers"),
         ("complex entry", "a complex observation: return real numbers"),

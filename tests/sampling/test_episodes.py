@@ -233,8 +233,11 @@ def test_a_lanes_episodes_come_from_the_seed_of_the_lane_and_the_round():
 
 
 def test_a_lane_whose_reward_is_no_number_is_named():
-    with pytest.raises(RolloutError, match="lane 4"):
+    with pytest.raises(RolloutError, match="lane 4 at step 1 of"):
         Sampling([4, 5], nan_at=2).collect(2)
+    late = Sampling([4, 5], capacity=120, nan_at=70)
+    with pytest.raises(RolloutError, match="lane 4 at step 69 of"):
+        late.collect(60)
 
 
 def test_lanes_begin_anew_from_the_seeds_they_are_given():

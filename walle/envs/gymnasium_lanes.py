@@ -236,7 +236,8 @@ class GymnasiumLanes:
 def real_number(reward: Any) -> float:
     """The reward, a number or an array of one entry, as a float."""
     try:
-        return float(np.asarray(reward).item())  # float() alone refuses such arrays
+        # float() alone refuses such arrays, and takes texts
+        return float(np.asarray(reward).item() * 1.0)
     except (TypeError, ValueError):  # also of complex numbers
         raise RolloutError(
             f"the environment returned a reward of {reward!r}: return a real number from step"

@@ -43,7 +43,7 @@ def collect(
         dist = policy.distribution(actor.params, dist_params[: end - first])
         out.log_prob[first:end] = policy.log_prob(dist, actions[: end - first]).numpy()
         timer.switch("other")
-        check_finite(out.between(first, end))
+        check_finite(out.between(first, end), first)
 
     if lanes.failed is not None:
         bad = unusable(lanes, out.obs[first])
@@ -127,8 +127,11 @@ def _step_again(
     return faults
 
 
-def check_finite(rollout: Rollout) -> None:
-    """Raises RolloutError for the first non-finite number that learning uses."""
+def check_finite(rollout: Rollout, first: int) -> None:
+    """Raises RolloutError for the first non-finite number that learning uses.
+
+    `first` is the number of the first of these steps in the whole rollout.
+    """
     used = (rollout.reward, rollout.obs, rollout.final_obs[rollout.ended], rollout.log_prob)
     # A sum is quick. It is finite if all numbers are, unless it overflows.
     if all(math.isfinite(torch.from_numpy(values).sum()) for values in used):
@@ -145,7 +148,7 @@ def check_finite(rollout: Rollout) -> None:
         finite = np.isfinite(values)
         if not finite.all():
             step, lane = np.argwhere(~finite.reshape(*finite.shape[:2], -1).all(-1))[0]
-            faults.append((int(step), int(rollout.lane[lane]), name, values[step, lane]))
+            faults.append((first + int(step), int(rollout.lane[lane]), name, values[step, lane]))
     if not faults:
         return
     step, lane, name, value = min(faults, key=lambda fault: fault[0])
